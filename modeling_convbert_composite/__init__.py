@@ -25,7 +25,7 @@ transformers.AutoConfig.register(ConvBertCompositeConfig.model_type, ConvBertCom
 ConvBertCompositeConfig.register_for_auto_class()
 for auto_class, model_class in AUTO_MODEL_CLASSES.items():
     getattr(transformers, auto_class).register(ConvBertCompositeConfig, model_class)
-    model_class.register_for_auto_class(auto_class)
+    model_class.register_for_auto_class(auto_class)  # type: ignore[attr-defined]
 
 __all__ = [
     "ConvBertCompositeConfig",

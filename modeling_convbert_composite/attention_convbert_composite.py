@@ -24,9 +24,6 @@ import torch
 from torch import nn
 
 
-# ----------------------------------------------------------------------------------------- kernel terms, slot by slot
-
-
 def fixed_kernel(table: torch.Tensor) -> torch.Tensor:
     """
     Fixed lightweight convolution (Raffel et al.): the same slot scores at every position, F[h, r]. Not scaled.
@@ -52,9 +49,6 @@ def key_kernel(key: torch.Tensor, table: torch.Tensor, scaling: float) -> torch.
     `key` (B, H, L, D), `table` (D, R) shared by the heads or (H, D, R) -> slot scores (B, H, L, R) of key j.
     """
     return key @ table * scaling
-
-
-# -------------------------------------------------------------------------------------------- from slots to key scores
 
 
 def kernel_slots(length: int, kernel_size: int, device: torch.device | None = None) -> torch.Tensor:
@@ -110,9 +104,6 @@ def position_bias(
     return bias
 
 
-# ------------------------------------------------------------------------------------------------------- convolutions
-
-
 def zero_padding(states: torch.Tensor, token_mask: torch.Tensor | None) -> torch.Tensor:
     """Sets padded positions to zero, so that no convolution reads them. `states` (B, L, C), `token_mask` (B, L)."""
     return states if token_mask is None else states.masked_fill(~token_mask[..., None], 0)
@@ -132,7 +123,7 @@ def convolution(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor |
 
 def depthwise_separable(
     states: torch.Tensor,
-    depthwise: tuple[torch.Tensor, torch.Tensor],
+    depthwise: tuple[torch.Tensor, torch.Tensor | None],
     pointwise: tuple[torch.Tensor, torch.Tensor],
     activation: Callable[[torch.Tensor], torch.Tensor] | None,
 ) -> torch.Tensor:
@@ -152,7 +143,7 @@ def depthwise_values(
     values: torch.Tensor,
     token_mask: torch.Tensor | None,
     weight: torch.Tensor,
-    bias: torch.Tensor,
+    bias: torch.Tensor | None,
     scale: torch.Tensor,
 ) -> torch.Tensor:
     """
@@ -163,9 +154,6 @@ def depthwise_values(
     """
     output = convolution(zero_padding(values, token_mask), weight, bias, groups=values.shape[-1])
     return output.unflatten(-1, (scale.shape[0], -1)) * scale[:, None]
-
-
-# ---------------------------------------------------------------------------------- dynamic convolution heads (ConvBERT)
 
 
 def neighbours(states: torch.Tensor, taps: int) -> torch.Tensor:
@@ -233,7 +221,38 @@ def attention_map_of_taps(weights: torch.Tensor) -> torch.Tensor:
     return band[..., half_width : half_width + length]
 
 
-# ------------------------------------------------------------------------------------------------- attention, explicit
+def read_pairwise_mask(mask: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    A mask of pairs (B, 1 or H, L, L) of any dtype as who sees whom (bool) and as scores to add (`dtype`).
+
+    Floats are ambiguous: 1 = attend, or an additive mask (0 = attend, very negative = not, in between a bias). A mask
+    with a positive value is of the first kind.
+    """
+    hidden_score = masked_score(dtype)
+    zeros = torch.zeros_like(mask, dtype=dtype)
+    if not mask.is_floating_point():
+        visible = mask != 0
+        return visible, zeros.masked_fill(~visible, hidden_score)
+    is_additive = ~(mask > 0).any()
+    # Whoever writes an additive mask in float16 has -65504 at most, and the original code -10000.
+    visible = torch.where(is_additive, mask > -9000, mask > 0)
+    scores = torch.where(is_additive, mask.to(dtype), zeros)
+    return visible, scores.masked_fill(~visible, hidden_score)
+
+
+def refuse_borders(visible: torch.Tensor, token_mask: torch.Tensor) -> None:
+    """Convolutions read neighbours whatever the mask says: refuse a mask that hides one token from another."""
+    pairs = token_mask[:, None, :, None] & token_mask[:, None, None, :]
+    crosses = (pairs & ~visible).any()
+    message = (
+        "`attention_mask` hides tokens from each other, but this model has convolutions (depthwise, in its "
+        "projections, or dynamic heads), which read across such borders. Give each text a row of its own, use the "
+        "packing API (README, section Packing), or a model whose terms are kernels of the scores only."
+    )
+    if torch.compiler.is_compiling():
+        torch._assert_async(~crosses, message)
+    elif crosses:
+        raise ValueError(message)
 
 
 def eager_attention(
@@ -280,7 +299,9 @@ __all__ = [
     "outside_window",
     "position_bias",
     "query_kernel",
+    "read_pairwise_mask",
     "reference_weights",
+    "refuse_borders",
     "span_weights",
     "spread_key_slots",
     "spread_query_slots",

@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 
-# Options of neighbouring models that this encoder does not have. Ignoring them would compute something else in silence.
+# Options of other models that this encoder does not have. Ignoring them would compute something else in silence.
 UNSUPPORTED_OPTIONS = {
     "is_decoder": "ConvBertComposite is an encoder and has no causal mask",
     "add_cross_attention": "ConvBertComposite is an encoder and has no cross-attention",
@@ -143,7 +143,7 @@ class ConvBertCompositeConfig(PreTrainedConfig):
     classifier_act: str = "tanh"
     mlm_act: str | None = None
 
-    def __post_init__(self, **kwargs: Any):
+    def __post_init__(self, **kwargs: Any) -> None:
         _refuse_misspelt(kwargs, [field.name for field in fields(self)])
         for name, reason in UNSUPPORTED_OPTIONS.items():
             if kwargs.get(name):
@@ -213,7 +213,7 @@ class ConvBertCompositeConfig(PreTrainedConfig):
 
     # Validation: every `validate_*` runs after construction and before saving.
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         super().validate_architecture()
         self._validate_sizes()
         self._validate_heads()
@@ -223,7 +223,7 @@ class ConvBertCompositeConfig(PreTrainedConfig):
             self._validate_projection(part, width)
         self._validate_dynamic_convolution()
 
-    def _validate_sizes(self):
+    def _validate_sizes(self) -> None:
         for name in (
             "vocab_size",
             "hidden_size",
@@ -260,7 +260,7 @@ class ConvBertCompositeConfig(PreTrainedConfig):
             if value is not None and value not in ACT2FN:
                 raise ValueError(f"`{name}` must be one of {sorted(ACT2FN)}, got {value!r}.")
 
-    def _validate_heads(self):
+    def _validate_heads(self) -> None:
         if self.attention_head_size is None and self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"`num_attention_heads` ({self.num_attention_heads}) must divide `hidden_size` ({self.hidden_size}), "
@@ -272,7 +272,7 @@ class ConvBertCompositeConfig(PreTrainedConfig):
                 f"at least one head has to attend by scores; got {self.dynamic_convolution_heads}."
             )
 
-    def _validate_embeddings(self):
+    def _validate_embeddings(self) -> None:
         if self.embedding_projection is False and self.embedding_width != self.hidden_size:
             raise ValueError(
                 f"`embedding_projection=False` needs `embedding_size` ({self.embedding_width}) equal to `hidden_size` "
@@ -292,12 +292,12 @@ class ConvBertCompositeConfig(PreTrainedConfig):
                     f'`position_ids_rule="skip_padding"`, got {self.max_position_embeddings} and {self.pad_token_id}.'
                 )
 
-    def _validate_terms(self):
+    def _validate_terms(self) -> None:
         terms = ("query_key_product", "fixed_kernel", "query_kernel", "key_kernel", "depthwise_kernel")
         if not any(getattr(self, term) for term in terms):
             raise ValueError(f"At least one attention term must be on: {', '.join(f'`{term}`' for term in terms)}.")
 
-    def _validate_projection(self, part: str, width: int):
+    def _validate_projection(self, part: str, width: int) -> None:
         """`part` is `query_key` or `value`; `width` its output channels A."""
         kind = getattr(self, f"{part}_projection")
         groups, activation, mixed = (getattr(self, f"{part}_{option}") for option in ("groups", "activation", "mixed"))
@@ -324,14 +324,14 @@ class ConvBertCompositeConfig(PreTrainedConfig):
                 f"outputs ({outputs}), got {groups}."
             )
 
-    def _validate_dynamic_convolution(self):
+    def _validate_dynamic_convolution(self) -> None:
         if self.dynamic_convolution_heads == 0:
             return
         for name in ("query_key_projection", "value_projection"):
             if getattr(self, name) != "linear":
                 raise ValueError(
-                    f'`dynamic_convolution_heads` need `{name}="linear"`, got {getattr(self, name)!r}; set one of them '
-                    "back."
+                    f'`dynamic_convolution_heads={self.dynamic_convolution_heads}` needs `{name}="linear"`, got '
+                    f"{getattr(self, name)!r}."
                 )
         if self.depthwise_kernel:
             raise ValueError("`dynamic_convolution_heads` and `depthwise_kernel=True` exclude each other.")

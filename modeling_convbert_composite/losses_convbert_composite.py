@@ -7,6 +7,8 @@ Losses of the task heads. They differ from transformers' in two ways that traini
 - labels that are all -100 give 0, not 0 / 0.
 """
 
+from typing import Literal
+
 import torch
 from torch import nn
 
@@ -32,11 +34,9 @@ def mean_over_labels(
 
 
 def cross_entropy(
-    logits: torch.Tensor, labels: torch.Tensor | None, num_items: torch.Tensor | int | None = None
-) -> torch.Tensor | None:
-    """Cross-entropy: `logits` (..., classes), `labels` (...) with -100 ignored, None -> None."""
-    if labels is None:
-        return None
+    logits: torch.Tensor, labels: torch.Tensor, num_items: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Cross-entropy: `logits` (..., classes), `labels` (...) with -100 ignored."""
     labels = labels.to(logits.device).reshape(-1)
     losses = nn.functional.cross_entropy(
         widen(logits).flatten(0, -2), labels.long(), ignore_index=IGNORED, reduction="none"
@@ -46,17 +46,17 @@ def cross_entropy(
 
 def sentence_loss(
     logits: torch.Tensor,
-    sentence_labels: torch.Tensor | None,
+    sentence_labels: torch.Tensor,
     token_labels: torch.Tensor | None,
     num_items: torch.Tensor | int | None,
-) -> torch.Tensor | None:
+) -> torch.Tensor:
     """
     Loss of the sentence head in pre-training: `logits` (B, 2), `sentence_labels` (B,).
 
     `num_items` counts token labels, so a micro-batch weighs as its share of them: the weights of one step add up to 1.
     """
     loss = cross_entropy(logits, sentence_labels)
-    if loss is None or token_labels is None or num_items is None:
+    if token_labels is None or num_items is None:
         return loss
     return loss * mean_over_labels(torch.ones_like(token_labels, dtype=loss.dtype), token_labels != IGNORED, num_items)
 
@@ -79,17 +79,20 @@ def question_answering_loss(
     return (losses[0] + losses[1]) / 2
 
 
-def resolve_problem_type(configured: str | None, num_labels: int, labels: torch.Tensor) -> str:
+ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
+
+
+def resolve_problem_type(configured: str | None, num_labels: int, labels: torch.Tensor) -> ProblemType:
     """
     Which loss the labels ask for. Their dtype and shape decide; `config.problem_type`, perhaps left over from another
     task, only where both kinds of loss fit them.
     """
     if num_labels == 1:
-        return configured if configured == "multi_label_classification" else "regression"
+        return "multi_label_classification" if configured == "multi_label_classification" else "regression"
     if labels.dim() == 1 and not labels.is_floating_point():
         return "single_label_classification"
     if labels.dim() == 2 and labels.shape[1] == num_labels:
-        return configured if configured == "regression" else "multi_label_classification"
+        return "regression" if configured == "regression" else "multi_label_classification"
     raise ValueError(
         f"`labels` must be integers of shape (batch_size,), or of shape (batch_size, {num_labels}) for several labels "
         f"or a regression, got {labels.dtype} of shape {tuple(labels.shape)}."

@@ -1,0 +1,139 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""Brings the source's tokenizer along: the paper's SentencePiece models are rebuilt, others are carried over."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from modeling_convbert_composite import ConvBertCompositeConfig
+from modeling_convbert_composite.configuration.reference_flags import REFERENCE_KEYS
+from modeling_convbert_composite.conversion.convert_tokenizer import (
+    build_tokenizer,
+    digit_comma_pieces,
+    save_tokenizer,
+)
+from modeling_convbert_composite.conversion.families.base import one_line
+from modeling_convbert_composite.conversion.sources import ConversionError, Source, read_json
+
+
+SENTENCEPIECE_FILES = ("spiece.model", "spm.model", "sentencepiece.bpe.model", "tokenizer.model")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    *SENTENCEPIECE_FILES,
+)
+
+
+def carry_tokenizer(
+    source: Source, chosen: str | Path | None, output: Path, config: ConvBertCompositeConfig
+) -> list[str]:
+    """
+    Saves the tokenizer into `output`, from the source or from `chosen` (a SentencePiece file or a folder).
+
+    Returns remarks for the user. A source without a tokenizer is one, not an error; a `chosen` one must be there.
+    """
+    place = Path(chosen) if chosen is not None else source.folder
+    if not place.exists():
+        raise ConversionError(f"The tokenizer {str(place)!r} is missing.")
+    model_file = (
+        place if place.is_file() else next((place / f for f in SENTENCEPIECE_FILES if (place / f).is_file()), None)
+    )
+    is_original = any(key in source.config for key in REFERENCE_KEYS)
+    if model_file is not None and (place.is_file() or is_original):
+        return rebuild_sentencepiece(model_file, output, config)
+    files = [place / name for name in TOKENIZER_FILES if (place / name).is_file()]
+    if not any(file.name in ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE_FILES) for file in files):
+        if chosen is not None:
+            raise ConversionError(f"{str(place)!r} holds no tokenizer: looked for {', '.join(TOKENIZER_FILES)}.")
+        return ["The source has no tokenizer, so none was saved; pass one with `--tokenizer`."]
+    tokenizer = load_untrusted(files, source.model_type)
+    save(tokenizer, output, config)
+    return size_note(tokenizer, config)
+
+
+def rebuild_sentencepiece(model_file: Path, output: Path, config: ConvBertCompositeConfig) -> list[str]:
+    """The tokenizer of the paper's code as tokenizer.json."""
+    try:
+        tokenizer = build_tokenizer(
+            model_file,
+            model_max_length=length_limit(config),
+            return_token_type_ids=config.type_vocab_size > 1,
+        )
+        pieces = digit_comma_pieces(model_file)
+    except (ValueError, OSError, ImportError) as error:
+        raise ConversionError(one_line(error)) from error
+    save_tokenizer(tokenizer, output)
+    notes = size_note(tokenizer, config)
+    if pieces:
+        notes.append(
+            f"The vocabulary has {len(pieces)} pieces that end in digit and comma. The original splits them again, "
+            "which tokenizer.json cannot express: texts with a comma after a digit may get other ids."
+        )
+    return notes
+
+
+def load_untrusted(files: list[Path], model_type: str) -> PreTrainedTokenizerBase:
+    """
+    Loads a tokenizer from copies of its plain files: no code, no config of the source that could ask for any.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file in files:
+            if file.suffix == ".json":
+                (folder / file.name).write_text(json.dumps(without_code(read_any_json(file))), encoding="utf-8")
+            else:
+                shutil.copyfile(file, folder / file.name)
+        (folder / "config.json").write_text(json.dumps({"model_type": model_type}), encoding="utf-8")
+        try:
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        except Exception as error:  # the tokenizers library raises bare Exceptions
+            raise ConversionError(f"The source's tokenizer cannot be loaded: {one_line(error)}") from error
+
+
+def read_any_json(file: Path) -> Any:
+    if file.name in ("tokenizer_config.json", "special_tokens_map.json", "tokenizer.json"):
+        return read_json(file)
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ConversionError(f"{str(file)!r} is not valid JSON: {error}.") from error
+
+
+def without_code(content: Any) -> Any:
+    return (
+        {key: value for key, value in content.items() if key != "auto_map"} if isinstance(content, dict) else content
+    )
+
+
+def save(tokenizer: PreTrainedTokenizerBase, output: Path, config: ConvBertCompositeConfig) -> None:
+    limit = length_limit(config)
+    if limit is not None:
+        tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
+    tokenizer.save_pretrained(output)
+
+
+def length_limit(config: ConvBertCompositeConfig) -> int | None:
+    """Tokens that fit the position table, None without one."""
+    if config.position_embedding_type != "absolute":
+        return None
+    offset = config.pad_token_id + 1 if config.position_ids_rule == "skip_padding" else 0
+    return config.max_position_embeddings - offset
+
+
+def size_note(tokenizer: PreTrainedTokenizerBase, config: ConvBertCompositeConfig) -> list[str]:
+    """A remark if the tokenizer can give ids that the model has no row for."""
+    if len(tokenizer) <= config.vocab_size:
+        return []
+    return [
+        f"The tokenizer has {len(tokenizer)} tokens, the model only {config.vocab_size} rows: the two do not belong "
+        "together, or the model needs `resize_token_embeddings`."
+    ]

@@ -1,0 +1,196 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""
+From a checkpoint of another family to ours: read, lay out, prove, save. Nothing is left behind unless the proof holds.
+
+Run as `convbert-composite convert SOURCE OUTPUT`, as `python -m
+modeling_convbert_composite.conversion.convert_checkpoint SOURCE OUTPUT`, or by the path of this file.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from modeling_convbert_composite.conversion.carry_tokenizer import carry_tokenizer
+from modeling_convbert_composite.conversion.families.base import HEADS, Plan, plan_conversion, some
+from modeling_convbert_composite.conversion.report import REPORT_FILE, ConversionReport
+from modeling_convbert_composite.conversion.sources import ConversionError, Source, read_source
+from modeling_convbert_composite.conversion.verify import DEFAULT_TOLERANCE, detect_family, prove
+
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def convert(
+    source: str | Path,
+    output: str | Path,
+    *,
+    family: str | None = None,
+    tokenizer: str | Path | None = None,
+    dtype: str | None = None,
+    tolerance: float = DEFAULT_TOLERANCE,
+    overwrite: bool = False,
+) -> ConversionReport:
+    """
+    Converts a checkpoint folder, proves it, and saves model, tokenizer and report.
+
+    Args:
+        source: folder with config.json and weights (safetensors or .bin, sharded or not).
+        output: folder to write; it must not exist yet, or hold an earlier model if `overwrite`.
+        family: a name of `FAMILIES`; found by content if None.
+        tokenizer: a SentencePiece `.model` file or a tokenizer folder, if not the source's own.
+        dtype: `float32`, `float16` or `bfloat16`; None = the source's. The proof is run before any cast.
+        tolerance: largest absolute difference of an output that still counts as equal.
+        overwrite: replace `output`.
+
+    Returns:
+        the report, also saved as `conversion_report.json`.
+
+    Raises:
+        ConversionError: the source cannot be converted, or the proof fails. `output` is then untouched.
+    """
+    output = Path(output)
+    if dtype is not None and dtype not in DTYPES:
+        raise ConversionError(f"`dtype` must be one of {', '.join(DTYPES)}, got {dtype!r}.")
+    if not tolerance > 0:
+        raise ConversionError(f"`tolerance` must be above 0, got {tolerance}.")
+    check_output(Path(source), output, overwrite)
+    origin = read_source(source)
+    found = detect_family(origin, family)
+    plan = plan_conversion(found, origin)
+    model = build_model(plan)
+    report = ConversionReport(
+        family=found.name,
+        head=plan.head,
+        source=str(source),
+        source_sha256=origin.sha256,
+        differences=prove(found, origin, plan.head, model),
+        tolerance=tolerance,
+        parameters=model.num_parameters(),
+        dropped=plan.dropped,
+        notes=plan.notes,
+    )
+    if not report.passed:
+        raise ConversionError(
+            f"The converted model differs from its source by {report.worst:.1e} ({report.worst_output}), above the "
+            f"tolerance {tolerance:.1e}. Nothing was written."
+        )
+    save_dtype = DTYPES[dtype] if dtype else source_dtype(origin)
+    report.dtype = str(save_dtype).removeprefix("torch.")
+    report.cast_difference = cast_weights(model, save_dtype)
+    with fresh_folder(output) as folder:
+        model.save_pretrained(folder)
+        report.notes += carry_tokenizer(origin, tokenizer, folder, model.config)
+        report.save(folder)
+    return report
+
+
+def check_output(source: Path, output: Path, overwrite: bool) -> None:
+    """Refuses an output that exists, unless it may be replaced and is a model folder of its own."""
+    if not output.exists() and not output.is_symlink():
+        return
+    if not output.is_dir():
+        raise ConversionError(f"{str(output)!r} exists and is not a folder.")
+    if not any(output.iterdir()):
+        return
+    if not overwrite:
+        raise ConversionError(f"{str(output)!r} exists. Choose another folder, or replace it with `--overwrite`.")
+    if not (output / REPORT_FILE).is_file():
+        raise ConversionError(
+            f"{str(output)!r} is not the result of a conversion (no {REPORT_FILE}), so it is not overwritten."
+        )
+    if source.exists() and (output.resolve() == source.resolve() or output.resolve() in source.resolve().parents):
+        raise ConversionError(f"{str(output)!r} holds the source itself and cannot be overwritten.")
+
+
+def build_model(plan: Plan) -> PreTrainedModel:
+    """
+    Our model with the plan's tensors, in float32.
+
+    Raises:
+        ConversionError: a tensor is missing, left over or of another shape, by name.
+    """
+    if plan.head:
+        model = HEADS[plan.head](plan.config)
+    else:
+        model = HEADS[""](plan.config, add_pooling_layer=any(name.startswith("pooler.") for name in plan.tensors))
+    expected = model.state_dict()
+    missing = sorted(expected.keys() - plan.tensors.keys())
+    if missing:
+        raise ConversionError(f"The source has nothing for {some(missing)}.")
+    for name, tensor in plan.tensors.items():
+        if name not in expected:
+            raise ConversionError(f"The source has {name!r}, which config.json leaves no room for.")
+        if tensor.shape != expected[name].shape:
+            raise ConversionError(
+                f"{name!r} has shape {tuple(tensor.shape)} in the source, where its config.json gives "
+                f"{tuple(expected[name].shape)}."
+            )
+    model.load_state_dict(plan.tensors)
+    return model.eval()
+
+
+def source_dtype(source: Source) -> torch.dtype:
+    """The dtype of all floating-point tensors of the source if it is one we save, else float32."""
+    kinds = {tensor.dtype for tensor in source.tensors.values() if tensor.is_floating_point()}
+    kind = kinds.pop()
+    return kind if not kinds and kind in DTYPES.values() else torch.float32
+
+
+def cast_weights(model: PreTrainedModel, dtype: torch.dtype) -> float | None:
+    """Casts the model; returns the largest change of a weight, None if there was nothing to cast."""
+    if dtype == torch.float32:
+        return None
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.to(dtype)
+    return max(float((tensor.float() - before[name]).abs().max()) for name, tensor in model.state_dict().items())
+
+
+@contextmanager
+def fresh_folder(output: Path) -> Iterator[Path]:
+    """A folder beside `output` that takes its place when the block ends well, and vanishes when it does not."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent))
+    try:
+        yield folder
+        make_readable(folder)
+        replace_folder(folder, output)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_readable(folder: Path) -> None:
+    """mkdtemp and safetensors make private files; the result should be as readable as any other."""
+    mask = os.umask(0)
+    os.umask(mask)
+    folder.chmod(0o777 & ~mask)
+    for file in folder.rglob("*"):
+        file.chmod((0o777 if file.is_dir() else 0o666) & ~mask)
+
+
+def replace_folder(folder: Path, output: Path) -> None:
+    """Renames `folder` to `output`; an earlier one is deleted only once the new one stands."""
+    if not output.exists():
+        folder.rename(output)
+        return
+    aside = folder.with_suffix(".old")
+    output.rename(aside)
+    try:
+        folder.rename(output)
+    except OSError:
+        aside.rename(output)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    import sys
+
+    from modeling_convbert_composite.cli import main
+
+    main(["convert", *sys.argv[1:]])

@@ -1,0 +1,105 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""What a checkpoint folder holds, for `convbert-composite info`."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError, safe_open
+
+from modeling_convbert_composite import ConvBertCompositeConfig
+from modeling_convbert_composite.conversion.families.base import one_line
+from modeling_convbert_composite.conversion.report import REPORT_FILE
+from modeling_convbert_composite.conversion.sources import ConversionError, read_json, read_source, weight_files
+from modeling_convbert_composite.conversion.verify import detect_family
+from modeling_convbert_composite.description import features, formula
+
+
+Section = tuple[str, list[list[str]]]
+
+
+def describe_checkpoint(path: str | Path) -> list[Section]:
+    """
+    Titles and rows about a folder: architecture, sizes and origin of one of ours; family of one to convert.
+
+    Raises:
+        ConversionError: no such folder, or a damaged one.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise ConversionError(f"{str(folder)!r} is not a folder.")
+    values = read_json(folder / "config.json")
+    if values.get("model_type") != ConvBertCompositeConfig.model_type:
+        return [describe_foreign(folder)]
+    try:
+        config = ConvBertCompositeConfig.from_dict(values)
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        raise ConversionError(f"{str(folder / 'config.json')!r} does not fit: {one_line(error)}") from error
+    sections = [
+        ("Architecture", [["class", ", ".join(config.architectures or ["not said"])], *architecture(config)]),
+        ("Weights", weights(folder)),
+    ]
+    if (folder / REPORT_FILE).is_file():
+        sections.append(("Origin", origin(read_json(folder / REPORT_FILE))))
+    return sections
+
+
+def architecture(config: ConvBertCompositeConfig) -> list[list[str]]:
+    return [
+        ["attention", formula(config)],
+        ["features", "; ".join(features(config))],
+        ["layers", str(config.num_hidden_layers)],
+        ["hidden size", str(config.hidden_size)],
+        ["embedding size", str(config.embedding_width)],
+        ["heads", f"{config.num_attention_heads} of {config.head_size}"],
+        ["feed-forward", str(config.intermediate_size)],
+        ["vocabulary", f"{config.vocab_size:,}"],
+        ["segments", str(config.type_vocab_size)],
+    ]
+
+
+def weights(folder: Path) -> list[list[str]]:
+    """Parameters and dtypes, from the headers of the files alone."""
+    parameters, dtypes = 0, set()
+    files = weight_files(folder)
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118
+                    part = tensors.get_slice(name)
+                    parameters += math.prod(part.get_shape())
+                    dtypes.add(str(part.get_dtype()))
+        except (SafetensorError, OSError) as error:
+            raise ConversionError(f"{str(file)!r} is damaged or not a safetensors file: {one_line(error)}") from error
+    return [
+        ["parameters", f"{parameters:,}"],
+        ["dtype", ", ".join(sorted(dtypes))],
+        ["files", ", ".join(file.name for file in files)],
+    ]
+
+
+def origin(report: dict[str, Any]) -> list[list[str]]:
+    return [
+        ["family", str(report.get("family"))],
+        ["source", str(report.get("source"))],
+        ["source SHA-256", str(report.get("source_sha256"))],
+        [
+            "largest difference",
+            f"{report.get('worst', math.nan):.1e} (tolerance {report.get('tolerance', math.nan):.1e})",
+        ],
+    ]
+
+
+def describe_foreign(folder: Path) -> Section:
+    source = read_source(folder)
+    family = detect_family(source)
+    return (
+        "Not converted yet",
+        [
+            ["family", family.name],
+            ["what converts", family.exact],
+            ["parameters", f"{sum(tensor.numel() for tensor in source.tensors.values()):,}"],
+            ["next", f"convbert-composite convert {folder} OUTPUT"],
+        ],
+    )

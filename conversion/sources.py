@@ -1,0 +1,168 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""
+Reading a checkpoint folder that nobody has vouched for: config and tensors, nothing else. Pickles are read by torch's
+weights-only loader, no code of the source runs, and no path leaves the folder.
+"""
+
+import hashlib
+import json
+import pickle
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+
+# Prefixes that wrappers leave on every name: DistributedDataParallel and torch.compile.
+WRAPPER_PREFIX = re.compile(r"^((module|_orig_mod)\.)+")
+
+OLD_LAYER_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+
+
+class ConversionError(ValueError):
+    """A source that cannot be converted, with the reason in one line."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint as it was found: its folder, its config.json, its tensors under their own names, its digest."""
+
+    folder: Path
+    config: dict[str, Any]
+    tensors: dict[str, torch.Tensor]
+    sha256: str
+
+    @property
+    def model_type(self) -> str:
+        return str(self.config.get("model_type", ""))
+
+    def has(self, pattern: str) -> bool:
+        """Whether a tensor's name matches the regular expression somewhere."""
+        return any(re.search(pattern, name) for name in self.tensors)
+
+
+def read_source(folder: str | Path) -> Source:
+    """
+    Reads config.json and the weights of `folder` (safetensors or .bin, sharded or not).
+
+    Raises:
+        ConversionError: anything missing, damaged, unsafe or not finite, naming file or tensor.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ConversionError(f"{str(folder)!r} is not a folder; a source is a folder with config.json and weights.")
+    config = read_json(folder / "config.json")
+    files = weight_files(folder)
+    tensors: dict[str, torch.Tensor] = {}
+    for file in files:
+        for name, tensor in read_tensors(file).items():
+            if name in tensors:
+                raise ConversionError(f"Tensor {name!r} stands in more than one file of {str(folder)!r}.")
+            tensors[name] = tensor
+    tensors = clean_names(tensors)
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ConversionError(f"Tensor {name!r} of {str(folder)!r} holds NaN or infinite values.")
+    return Source(folder, config, tensors, sha256_of(files))
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object from a file; anything else is a ConversionError."""
+    if not file.is_file():
+        raise ConversionError(f"{str(file)!r} is missing.")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ConversionError(f"{str(file)!r} is not valid JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise ConversionError(f"{str(file)!r} must hold a JSON object, got {type(content).__name__}.")
+    return content
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The weight files of a folder, shards expanded, safetensors before pickles."""
+    found = next((folder / name for name in WEIGHT_FILES if (folder / name).is_file()), None)
+    if found is None:
+        raise ConversionError(f"No weights in {str(folder)!r}: looked for {', '.join(WEIGHT_FILES)}.")
+    if found.suffix != ".json":
+        return [found]
+    weight_map = read_json(found).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ConversionError(f"{str(found)!r} has no `weight_map`.")
+    shards = sorted({str(name) for name in weight_map.values()})
+    for shard in shards:
+        if Path(shard).name != shard or shard in ("", ".", ".."):
+            raise ConversionError(f"{str(found)!r} names the shard {shard!r}, which is not a file of its own folder.")
+        if not (folder / shard).is_file():
+            raise ConversionError(f"{str(folder / shard)!r} is missing, though {found.name} names it.")
+    return [folder / shard for shard in shards]
+
+
+def read_tensors(file: Path) -> dict[str, torch.Tensor]:
+    """Name -> tensor of one weight file, on the CPU."""
+    if file.suffix == ".safetensors":
+        try:
+            return load_file(file)
+        except (SafetensorError, OSError, ValueError) as error:
+            raise ConversionError(f"{str(file)!r} is damaged or not a safetensors file: {error}.") from error
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = str(error).splitlines()[0]
+        raise ConversionError(
+            f"{str(file)!r} is not a plain file of tensors and was not loaded, since a pickle can run code: {reason}"
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConversionError(f"{str(file)!r} is damaged or not a torch file: {reason}") from error
+    if not isinstance(content, dict) or not content:
+        raise ConversionError(f"{str(file)!r} must hold named tensors, got {type(content).__name__}.")
+    for name, tensor in content.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise ConversionError(f"{str(file)!r} holds {name!r}, which is no named tensor.")
+    return dict(content)
+
+
+def clean_names(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Names without wrapper prefixes and with today's LayerNorm names."""
+    cleaned = [(clean_name(name), tensor) for name, tensor in tensors.items()]
+    doubled = [name for name, count in Counter(name for name, _ in cleaned).items() if count > 1]
+    if doubled:
+        raise ConversionError(f"Several tensors would be named {doubled[0]!r} once wrapper prefixes are off.")
+    return dict(cleaned)
+
+
+def clean_name(name: str) -> str:
+    name = WRAPPER_PREFIX.sub("", name)
+    for old, new in OLD_LAYER_NORM.items():
+        if name.endswith(old):
+            name = name.removesuffix(old) + new
+    return name
+
+
+def sha256_of(files: list[Path]) -> str:
+    """One digest over the weight files, in order."""
+    digest = hashlib.sha256()
+    for file in files:
+        for block in blocks(file):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def blocks(file: Path, size: int = 1 << 20) -> Iterator[bytes]:
+    with file.open("rb") as stream:
+        while block := stream.read(size):
+            yield block

@@ -1,0 +1,170 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""The proof: source and converted model on the same random, padded input, compared output by output."""
+
+import re
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+from modeling_convbert_composite import ConvBertCompositeConfig
+from modeling_convbert_composite.conversion.families import FAMILIES
+from modeling_convbert_composite.conversion.families.base import (
+    HEADS,
+    Family,
+    Outputs,
+    find_head,
+    named_outputs,
+    one_line,
+    some,
+)
+from modeling_convbert_composite.conversion.report import ConversionReport
+from modeling_convbert_composite.conversion.sources import ConversionError, Source, read_source
+
+
+DEFAULT_TOLERANCE = 1e-4
+
+# Attention in float64 on the CPU: beyond this length the proof would take minutes.
+LONGEST_PROOF = 1600
+
+
+def verify(source: str | Path, converted: str | Path, *, tolerance: float = DEFAULT_TOLERANCE) -> ConversionReport:
+    """
+    Proves again that a converted folder computes what its source does.
+
+    Args:
+        source: folder of the original checkpoint. converted: our folder. tolerance: largest allowed difference.
+
+    Returns:
+        the report; `passed` is False above the tolerance.
+
+    Raises:
+        ConversionError: either folder cannot be read, or they have different heads.
+    """
+    origin = read_source(source)
+    family = detect_family(origin)
+    config = family.config(origin)
+    head = find_head(family.layout(origin, config), origin)
+    model = load_converted(converted, head)
+    return ConversionReport(
+        family=family.name,
+        head=head,
+        source=str(source),
+        source_sha256=origin.sha256,
+        differences=prove(family, origin, head, model),
+        tolerance=tolerance,
+        parameters=model.num_parameters(),
+    )
+
+
+def detect_family(source: Source, name: str | None = None) -> Family:
+    """The family of a source, by its content, or the one asked for."""
+    if name is not None:
+        if name not in FAMILIES:
+            raise ConversionError(f"There is no family {name!r}. Families: {', '.join(FAMILIES)}.")
+        return FAMILIES[name]
+    if source.model_type == ConvBertCompositeConfig.model_type:
+        raise ConversionError(f"{str(source.folder)!r} is a ConvBertComposite already.")
+    found = next((family for family in FAMILIES.values() if family.matches(source)), None)
+    if found is None:
+        raise ConversionError(
+            f"A source with `model_type` {source.model_type!r}{did_you_mean(source.model_type)} and tensors such as "
+            f"{some(list(source.tensors), 2)} belongs to none of the families {', '.join(FAMILIES)}. If you know "
+            "better, name one with `--from`."
+        )
+    return found
+
+
+def did_you_mean(model_type: str) -> str:
+    """A hint where a model type looks like a misspelt one that transformers knows."""
+    squeezed = re.sub(r"[-_ ]", "", model_type.lower())
+    known = next((name for name in CONFIG_MAPPING_NAMES if re.sub(r"[-_]", "", name) == squeezed), None)
+    return f" (did you mean {known!r}?)" if known not in (None, model_type) else ""
+
+
+def load_converted(folder: str | Path, head: str) -> PreTrainedModel:
+    """Our model from its folder, float32, with nothing missing."""
+    folder = Path(folder)
+    if not (folder / "config.json").is_file():
+        raise ConversionError(f"{str(folder)!r} is not a converted folder: config.json is missing.")
+    try:
+        model, info = HEADS[head].from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ConversionError(f"{str(folder)!r} cannot be loaded: {one_line(error)}") from error
+    lacking = [name for name in info["missing_keys"] if head or "pooler" not in name]
+    if lacking:
+        raise ConversionError(
+            f"{str(folder)!r} lacks {some(sorted(lacking))}: it is not the conversion of that source."
+        )
+    return model.eval()
+
+
+def prove(family: Family, source: Source, head: str, model: PreTrainedModel) -> dict[str, float]:
+    """Largest absolute difference of every output, over all proof inputs, at real tokens."""
+    reference = family.reference(source, head)
+    worst: dict[str, float] = {}
+    for inputs in proof_inputs(model.config, head):
+        expected = reference(**inputs)
+        with torch.no_grad():
+            outputs = named_outputs(model(**inputs, output_hidden_states=True))
+        for name, difference in differences(expected, outputs, inputs["attention_mask"]).items():
+            # Written so that NaN stays: max() would lose it.
+            worst[name] = worst[name] if difference <= worst.get(name, -1.0) else difference
+    return worst
+
+
+def proof_inputs(config: ConvBertCompositeConfig, head: str) -> list[dict[str, torch.Tensor]]:
+    """
+    A padded batch (a full row, right padding, a hole, a short row, left padding), longer than every kernel where the
+    position table allows it, and one short text alone.
+    """
+    generator = torch.Generator().manual_seed(0)
+    length = proof_length(config)
+    mask = torch.ones(5, length, dtype=torch.long)
+    mask[1, length * 2 // 3 :] = 0
+    mask[2, length // 2] = 0
+    mask[3, max(1, length // 5) :] = 0
+    mask[4, : length // 3] = 0
+    if head == "ForMultipleChoice":
+        mask = mask[None]
+    batch = random_inputs(config, mask, generator)
+    alone = random_inputs(config, torch.ones_like(mask[..., :1, : min(7, length)]), generator)
+    return [batch, alone]
+
+
+def proof_length(config: ConvBertCompositeConfig) -> int:
+    """Tokens of the longest proof input: beyond twice the widest kernel, within the position table."""
+    widest = max(config.kernel_size, config.query_key_kernel_size, config.value_kernel_size)
+    length = min(max(24, widest + widest // 2), LONGEST_PROOF)
+    if config.position_embedding_type == "absolute":
+        length = min(length, config.max_position_embeddings)
+    return length
+
+
+def random_inputs(
+    config: ConvBertCompositeConfig, mask: torch.Tensor, generator: torch.Generator
+) -> dict[str, torch.Tensor]:
+    """Random ids, the pad id where the mask is 0, random segments, as a model's keyword arguments."""
+    ids = torch.randint(0, config.vocab_size, mask.shape, generator=generator)
+    types = torch.randint(0, max(config.type_vocab_size, 1), mask.shape, generator=generator)
+    if config.pad_token_id is not None:
+        ids[ids == config.pad_token_id] = (config.pad_token_id + 1) % config.vocab_size
+        ids[mask == 0] = config.pad_token_id
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+
+
+def differences(expected: Outputs, outputs: Outputs, mask: torch.Tensor) -> dict[str, float]:
+    """Largest differences by name: per token where the mask is 1, per text where its first token is real."""
+    is_token = mask.flatten(0, -2).bool()
+    found = {}
+    for name, reference in expected.items():
+        if name not in outputs:
+            raise ConversionError(f"The converted model has no output {name!r}.")
+        difference = (outputs[name].double() - reference.double()).abs()
+        if name == "logits" and mask.dim() == 3:
+            difference = difference.flatten()  # (1, choices)
+        per_token = difference.shape[:2] == is_token.shape
+        selected = difference[is_token] if per_token else difference[is_token[:, 0]]
+        found[name] = float(selected.max()) if not selected.isnan().any() else float("nan")
+    return found

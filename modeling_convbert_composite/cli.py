@@ -1,0 +1,170 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""
+The command `convbert-composite`: parsing and printing only, each verb calls one function. Verbs import what they need
+when they run, so that the base install suffices for the others.
+
+Exit codes: 0 done, 1 the work failed (one line on stderr; `--debug` shows the traceback), 2 wrong usage.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Composite attention (convolutions and self-attention) for today's transformers.",
+)
+
+# Piped output has no width of its own; 80 columns would cut the tables.
+PIPED_WIDTH = 140
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command and leaves the process with its exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments
+    # Wherever it stands, so that one can add it to the end of a command that failed.
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        app(arguments, prog_name="convbert-composite")
+    except Exception as error:
+        if debug:
+            raise
+        print(f"Error: {reason(error)}", file=sys.stderr)
+        sys.exit(1)
+
+
+def reason(error: Exception) -> str:
+    """One line for an error. Those that are not meant for users name their class."""
+    text = re.sub(r"\s+", " ", str(error)).strip()
+    is_meant = isinstance(error, (ValueError, OSError, ImportError, RuntimeError)) and text
+    return text if is_meant else f"{type(error).__name__}: {text} (run again with --debug for the traceback)"
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
+) -> None:
+    if version:
+        from ._version import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def show_table(title: str, headers: list[str], rows: list[list[str]]) -> None:
+    """Prints a table, columns of numbers to the right, without a head if all headers are empty."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPED_WIDTH)
+    table = Table(
+        title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", show_header=any(headers)
+    )
+    for index, header in enumerate(headers):
+        is_number = all(re.fullmatch(r"[-\d.,]+", row[index]) for row in rows)
+        table.add_column(header, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        # Escaped, since formulas have brackets.
+        table.add_row(*(escape(cell) for cell in row))
+    console.print(table)
+
+
+@app.command(epilog="Example: convbert-composite demo")
+def demo() -> None:
+    """The main job in a minute: convert a trained encoder with proof, use it, build the paper's model."""
+    from .demo import run_demo
+
+    run_demo(print, lambda table: show_table(*table))
+
+
+@app.command(epilog="Example: convbert-composite presets")
+def presets() -> None:
+    """The named architectures, their attention and their parameters with a masked-LM head."""
+    import torch
+
+    from modeling_convbert_composite.configuration import list_presets, load_preset
+
+    from . import ConvBertCompositeForMaskedLM
+    from .description import features
+
+    rows = []
+    for name in list_presets():
+        config = load_preset(name)
+        with torch.device("meta"):
+            parameters = ConvBertCompositeForMaskedLM(config).num_parameters()
+        rows.append([name, f"{parameters:,}", "; ".join(features(config))])
+    show_table("", ["preset", "parameters", "attention and positions"], rows)
+
+
+@app.command(epilog="Example: convbert-composite info ./converted")
+def info(path: Annotated[Path, typer.Argument(help="A checkpoint folder, ours or one to convert.")]) -> None:
+    """What a checkpoint is: attention terms, sizes, where it came from."""
+    from modeling_convbert_composite.conversion.inspect_checkpoint import describe_checkpoint
+
+    for title, rows in describe_checkpoint(path):
+        show_table(title, ["", ""], rows)
+
+
+@app.command(
+    epilog="Example: convbert-composite convert ./bert-experiments/bert ./composite --tokenizer ./spm.model",
+)
+def convert(
+    source: Annotated[Path, typer.Argument(help="Folder with config.json and weights.")],
+    output: Annotated[Path, typer.Argument(help="Folder to write.")],
+    family: Annotated[str | None, typer.Option("--from", help="Family of the source, if not the one found.")] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="SentencePiece .model file or tokenizer folder.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, float16 or bfloat16; default: the source's.")] = None,
+    tolerance: Annotated[float, typer.Option(help="Largest difference that counts as equal.")] = 1e-4,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in OUTPUT.")] = False,
+) -> None:
+    """
+    Convert a checkpoint to ours, with proof: prints the largest difference of every output, fails above the tolerance
+    and then leaves nothing behind.
+    """
+    from modeling_convbert_composite.conversion import convert as run
+
+    report = run(
+        source,
+        output,
+        family=family,
+        tokenizer=tokenizer,
+        dtype=dtype,
+        tolerance=tolerance,
+        overwrite=overwrite,
+    )
+    for line in report.lines():
+        print(line)
+    if report.cast_difference is not None:
+        print(f"Saved as {report.dtype}: weights change by at most {report.cast_difference:.1e}.")
+    if report.dropped:
+        print(f"Dropped from the source, as having no place here: {', '.join(sorted(report.dropped))}.")
+    for note in report.notes:
+        print(f"Note: {note}")
+    print(f"Saved {output} ({report.parameters:,} parameters).")
+
+
+@app.command(epilog="Example: convbert-composite verify ./bert-experiments/bert ./composite")
+def verify(
+    source: Annotated[Path, typer.Argument(help="Folder of the original checkpoint.")],
+    converted: Annotated[Path, typer.Argument(help="Folder of its conversion.")],
+    tolerance: Annotated[float, typer.Option(help="Largest difference that counts as equal.")] = 1e-4,
+) -> None:
+    """The proof again: source and conversion on the same random, padded input."""
+    from modeling_convbert_composite.conversion import verify as run
+
+    report = run(source, converted, tolerance=tolerance)
+    for line in report.lines():
+        print(line)
+    if not report.passed:
+        raise typer.Exit(1)
