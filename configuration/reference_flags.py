@@ -89,11 +89,18 @@ def _text(flags: Mapping[str, Any], name: str, default: str) -> str:
     return value
 
 
+def _integer(flags: Mapping[str, Any], name: str, default: int) -> int:
+    value = flags.get(name, default)
+    if not isinstance(value, int) or (value < 1 and value != default):
+        raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+    return value
+
+
 def _head_size(flags: Mapping[str, Any]) -> dict[str, Any]:
     """-1 means hidden size / heads, rounded down; the heads then do not fill the hidden size."""
-    hidden_size = flags.get("hidden_size", ConvBertCompositeConfig.hidden_size)
-    heads = flags.get("num_attention_heads", ConvBertCompositeConfig.num_attention_heads)
-    size = flags.get("attention_head_size", -1)
+    hidden_size = _integer(flags, "hidden_size", ConvBertCompositeConfig.hidden_size)
+    heads = _integer(flags, "num_attention_heads", ConvBertCompositeConfig.num_attention_heads)
+    size = _integer(flags, "attention_head_size", -1)
     if size == -1:
         size = hidden_size // heads
     return {} if size * heads == hidden_size else {"attention_head_size": size}

@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ._version import __version__
+
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -51,16 +53,20 @@ def reason(error: Exception) -> str:
     return text if is_meant else f"{type(error).__name__}: {text} (run again with --debug for the traceback)"
 
 
+def show_version(is_asked: bool) -> None:
+    if is_asked:
+        print(__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
 ) -> None:
-    if version:
-        from ._version import __version__
-
-        print(__version__)
-        raise typer.Exit
+    """Options of every verb; `main` reads `--debug`."""
 
 
 def show_table(title: str, headers: list[str], rows: list[list[str]]) -> None:

@@ -68,13 +68,14 @@ def question_answering_loss(
     end_positions: torch.Tensor | None,
     num_items: torch.Tensor | int | None = None,
 ) -> torch.Tensor | None:
-    """Mean of the losses of start and end: logits (B, L), positions (B,) or (B, 1), ignored if outside the input."""
+    """Mean of the losses of start and end: logits (B, L), positions (B,) or (B, 1), ignored beyond the input."""
     if start_positions is None or end_positions is None:
         return None
     losses = []
     for logits, positions in ((start_logits, start_positions), (end_logits, end_positions)):
         positions = positions.reshape(-1)
-        positions = positions.masked_fill((positions < 0) | (positions >= logits.shape[1]), IGNORED)
+        is_ignored = (positions == IGNORED) | (positions >= logits.shape[1])
+        positions = positions.clamp(min=0).masked_fill(is_ignored, IGNORED)
         losses.append(cross_entropy(logits, positions, num_items))
     return (losses[0] + losses[1]) / 2
 
@@ -115,6 +116,7 @@ def classification_loss(
 
 
 __all__ = [
+    "IGNORED",
     "classification_loss",
     "cross_entropy",
     "question_answering_loss",

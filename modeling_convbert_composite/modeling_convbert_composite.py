@@ -39,6 +39,7 @@ from .layers_convbert_composite import (
     ConvBertCompositeSelfAttention,
 )
 from .losses_convbert_composite import (
+    IGNORED,
     classification_loss,
     cross_entropy,
     question_answering_loss,
@@ -110,7 +111,7 @@ class ConvBertCompositePreTrainedModel(PreTrainedModel):
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """As in transformers; `auto_map` names the config and every head, not only the one that is saved."""
-        self.config.auto_map = auto_map()  # type: ignore[attr-defined]
+        self.config.auto_map = auto_map()
         super().save_pretrained(*args, **kwargs)
 
 
@@ -433,7 +434,7 @@ class ConvBertCompositeForTokenClassification(ConvBertCompositeTaskModel):
     ) -> tuple[torch.Tensor, ...] | TokenClassifierOutput:
         r"""
         labels (`torch.LongTensor` of shape `(batch_size, sequence_length)`, *optional*):
-            Class ids; -100 = ignored.
+            Class ids; -100 = ignored, and so is padding, whatever its label.
         """
         outputs = self.encode(
             input_ids=input_ids,
@@ -444,6 +445,8 @@ class ConvBertCompositeForTokenClassification(ConvBertCompositeTaskModel):
             **kwargs,
         )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        if labels is not None and attention_mask is not None and attention_mask.dim() == 2:
+            labels = labels.masked_fill(attention_mask == 0, IGNORED)
         return TokenClassifierOutput(
             loss=None if labels is None else cross_entropy(logits, labels, kwargs.get("num_items_in_batch")),
             logits=logits,

@@ -10,6 +10,7 @@ from modeling_convbert_composite.conversion.families.base import (
     Family,
     Forward,
     Layout,
+    Names,
     transformers_forward,
 )
 from modeling_convbert_composite.conversion.sources import ConversionError, Source
@@ -53,8 +54,8 @@ HEAD_NAMES = {
     BARE_ENCODER: {"?pooler.dense": "pooler.dense"},
 }
 
-# An index buffer of old versions, and a pooler that the head at hand does not read.
-DROPPED = (r"embeddings\.position_ids", r"pooler\.dense\.(weight|bias)")
+# An index buffer of old versions, a pooler that the head at hand does not read, a bias beside an untied decoder.
+DROPPED = (r"embeddings\.position_ids", r"pooler\.dense\.(weight|bias)", r"cls\.predictions\.bias")
 
 # Fields of the same name and meaning.
 SHARED_FIELDS = (
@@ -111,7 +112,19 @@ def build_config(source: Source) -> ConvBertCompositeConfig:
 
 
 def layout(source: Source, config: ConvBertCompositeConfig) -> Layout:
-    return Layout(prefix="bert.", encoder=ENCODER | ATTENTION, heads=HEAD_NAMES, dropped=DROPPED)
+    return Layout(prefix="bert.", encoder=ENCODER | ATTENTION, heads=head_names(source), dropped=DROPPED)
+
+
+def head_names(source: Source) -> dict[str, Names]:
+    """
+    `HEAD_NAMES`, without the second MLM bias that transformers 5 keeps and saves beside an untied decoder: it never
+    reads it.
+    """
+    is_untied = source.config.get("tie_word_embeddings") is False
+    unread = "?cls.predictions.bias" if is_untied and "cls.predictions.decoder.bias" in source.tensors else None
+    return {
+        head: {name: target for name, target in names.items() if name != unread} for head, names in HEAD_NAMES.items()
+    }
 
 
 def reference(source: Source, head: str) -> Forward:

@@ -92,7 +92,7 @@ def layout(source: Source, config: ConvBertCompositeConfig) -> Layout:
     return Layout(
         prefix="bert.",
         encoder=names,
-        heads=bert.HEAD_NAMES,
+        heads=bert.head_names(source),
         computed=computed,
         dropped=(*dropped, r"encoder\.layer\.\d+\.attention\.self\.relative_positions_mat"),
     )

@@ -1,0 +1,49 @@
+# Everything a contributor runs. `make` alone lists the targets.
+VENV ?= .venv
+PYTHON ?= python3
+CONSTRAINTS ?= constraints/newest.txt
+WORKERS ?= 2
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-ci test-slow check format build clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
+
+venv: $(VENV)/.installed  ## create the environment with all that demo and tests need
+
+# The stamp is written last, so that an interrupted installation is taken up again.
+$(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev,convert]'
+	touch $@
+
+demo: venv  ## the main job on real input: convert a trained encoder with proof, use it
+	$(BIN)/convbert-composite demo
+
+test: venv  ## the fast tests
+	$(PYTEST)
+
+test-ci: venv  ## the slow tests that CI runs as well
+	$(PYTEST) -m ci
+
+test-slow: venv  ## all slow tests, then the fast ones with the oldest supported transformers
+	$(PYTEST) -m slow
+	$(MAKE) test VENV=$(VENV)-floor CONSTRAINTS=constraints/floor.txt
+
+check: venv  ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: venv  ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+build: venv  ## wheel and source archive in dist/
+	$(BIN)/python -m build --outdir dist
+
+clean:  ## remove environments and caches
+	rm -rf $(VENV) $(VENV)-floor build dist .pytest_cache .mypy_cache .ruff_cache *.egg-info
