@@ -21,6 +21,7 @@ from modeling_convbert_composite.conversion.families.base import HEADS, Plan, pl
 from modeling_convbert_composite.conversion.report import REPORT_FILE, ConversionReport
 from modeling_convbert_composite.conversion.sources import ConversionError, Source, read_source
 from modeling_convbert_composite.conversion.verify import DEFAULT_TOLERANCE, detect_family, prove
+from modeling_convbert_composite.hub import render_card
 
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -49,7 +50,7 @@ def convert(
         overwrite: replace `output`.
 
     Returns:
-        the report, also saved as `conversion_report.json`.
+        the report, also saved as `conversion_report.json` and in the model card.
 
     Raises:
         ConversionError: the source cannot be converted, or the proof fails. `output` is then untouched.
@@ -87,6 +88,7 @@ def convert(
         model.save_pretrained(folder)
         report.notes += carry_tokenizer(origin, tokenizer, folder, model.config)
         report.save(folder)
+        render_card(model.config, output.name, report).save(folder / "README.md")
     return report
 
 

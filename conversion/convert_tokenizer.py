@@ -276,7 +276,10 @@ def _unigram(model: _Model, unmatchable: set[str]) -> models.Unigram:
 
     Lower scores wouldn't do: the price of an unknown character is the lowest score of all pieces minus 10.
     """
-    vocabulary = [(" " + p.text if p.text in unmatchable else p.text, s) for p, s in zip(model.pieces, _scores(model), strict=True)]
+    vocabulary = [
+        (" " + p.text if p.text in unmatchable else p.text, s)
+        for p, s in zip(model.pieces, _scores(model), strict=True)
+    ]
     return models.Unigram(vocabulary, unk_id=model.unk_id, byte_fallback=model.byte_fallback)
 
 

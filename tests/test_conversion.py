@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 from helpers import randomise
+from huggingface_hub import ModelCard
 from original import original_flags, original_tensors, write_original
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig
@@ -73,7 +74,8 @@ ORIGINAL_VARIANTS: dict[str, dict[str, Any]] = {
     "depthwise": {"attention_kernel": "convolution 3"},
     "depthwise scaled": {"attention_kernel": "qk_convfixed_convolution_scaled 2"},
     "convbert": {"attention_kernel": "convbert"},
-    "convbert ignores flags": {"attention_kernel": "convbert", "remove_position_embeddings": True, "embedding_size": 32},
+    "convbert, no positions": {"attention_kernel": "convbert", "remove_position_embeddings": True},
+    "convbert ignores flags": {"attention_kernel": "convbert", "qk": "none", "remove_qk": True},
     "convbert 4 is a dot product": {"attention_kernel": "convbert 4"},
     "odd heads, head size floored": {"attention_kernel": "qk_convfixed_convq_convk 3", "num_attention_heads": 5},
     "one head": {"attention_kernel": "qk_convfixed_convq 3", "num_attention_heads": 1},
@@ -485,7 +487,7 @@ def test_misspelt_model_type_gets_a_hint(source: Path, tmp_path: Path) -> None:
 
 
 def test_unknown_family_dtype_and_tolerance(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match="no family 'gpt'.*bert_convolutions"):
+    with pytest.raises(ConversionError, match=r"no family 'gpt'.*bert_convolutions"):
         convert(source, tmp_path / "out", family="gpt")
     with pytest.raises(ConversionError, match="float32, float16, bfloat16, got 'int8'"):
         convert(source, tmp_path / "out", dtype="int8")
@@ -509,7 +511,7 @@ def test_overwriting(source: Path, tmp_path: Path) -> None:
     output.mkdir()
     convert(source, output)
     stamp = (output / "model.safetensors").stat().st_mtime_ns
-    with pytest.raises(ConversionError, match="exists.*--overwrite"):
+    with pytest.raises(ConversionError, match=r"exists.*--overwrite"):
         convert(source, output)
     convert(source, output, overwrite=True)
     assert (output / "model.safetensors").stat().st_mtime_ns > stamp
@@ -576,6 +578,15 @@ def test_the_report_is_saved(source: Path, tmp_path: Path) -> None:
     assert saved == json.loads(json.dumps(report.to_dict()))
     assert saved["source_sha256"] == read_source(source).sha256
     assert saved["passed"] is True
+
+
+def test_the_card_tells_what_was_proved(source: Path, tmp_path: Path) -> None:
+    report = convert(source, tmp_path / "out")
+    card = ModelCard.load(tmp_path / "out" / "README.md")
+    assert card.data.pipeline_tag == "fill-mask"
+    assert "q_i.k_j * s + F[h, slot(j-i)] + q_i.U[slot(j-i)] * s" in card.text
+    assert f"| logits | {report.differences['logits']:.1e} |" in card.text
+    assert report.source_sha256 in card.text
 
 
 def test_converted_encoder_loads_into_any_head(source: Path, tmp_path: Path) -> None:

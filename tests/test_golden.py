@@ -67,7 +67,8 @@ def test_outputs_and_gradients(variant: Path, attention: str, tmp_path: Path) ->
         if kind == "hidden_states":
             worst[name] = worst_at_tokens(outputs.hidden_states[int(index)], tensor, mask)
         elif kind == "attentions" and attention == "eager":
-            found = outputs.attentions[int(index)].transpose(1, 2)  # (B, L, H, L), so that queries stand where tokens do
+            # (B, L, H, L), so that queries stand where tokens do
+            found = outputs.attentions[int(index)].transpose(1, 2)
             worst[name] = worst_at_tokens(found, tensor.transpose(1, 2), mask)
         elif name in ("logits", "prediction_logits", "seq_relationship_logits", "last_hidden_state", "pooler_output"):
             worst[name] = worst_at_tokens(outputs[name], tensor, mask)

@@ -1,0 +1,110 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""Runs what README and docs tell people to run."""
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from original import original_flags, write_original
+
+from modeling_convbert_composite import ConvBertCompositeForMaskedLM
+from modeling_convbert_composite.cli import main
+from modeling_convbert_composite.configuration import load_preset
+from modeling_convbert_composite.conversion import FAMILIES
+
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+# Commands that the tests cannot run here, each with what covers it.
+COVERED_ELSEWHERE = {
+    "pip install '.[convert]'": "tests/test_packaging.py installs the built wheel",
+}
+
+
+def blocks(text: str, kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the checkpoint that the README converts."""
+    flags = original_flags(
+        vocab_size=504, pad_token_id=502, attention_kernel="qk_convfixed_convq 3", max_position_embeddings=24
+    )
+    write_original(tmp_path / "bert-experiments" / "bert", flags)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+
+
+def commands(text: str) -> list[str]:
+    """The lines of all shell blocks, without their comments."""
+    lines = [line.split("  #")[0].strip() for block in blocks(text, "bash") for line in block.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_is_run_or_accounted_for(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text()
+    for command in commands(text):
+        if command.startswith("make "):
+            target = re.sub(r"\s+#.*", "", command).split()[1]
+            assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), command
+        else:
+            assert command.startswith("convbert-composite ") or command in COVERED_ELSEWHERE, command
+
+
+def test_the_readme_runs(workplace: Path) -> None:
+    """Shell commands and Python blocks in the order of the page; comments show the printed output."""
+    for command in commands(README):
+        if command.startswith("convbert-composite "):
+            with pytest.raises(SystemExit) as stop, contextlib.redirect_stdout(io.StringIO()):
+                main(command.split()[1:])
+            assert stop.value.code == 0, command
+    namespace: dict[str, object] = {}
+    for block in blocks(README, "python"):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block, "README.md", "exec"), namespace)
+        expected = re.findall(r"^# (.+)\n", block, flags=re.MULTILINE)
+        assert printed.getvalue().splitlines() == expected
+
+    environment = {**os.environ, "HF_HOME": str(workplace / "hf"), "PYTHONPATH": ""}
+    hide_plugin = "import sys\nsys.modules['modeling_convbert_composite'] = None\n"
+    for block in blocks(README, "python no-plugin"):
+        script = hide_plugin + block
+        result = subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert result.returncode == 0, result.stderr
+
+
+def test_the_readme_counts_parameters_right() -> None:
+    import torch
+
+    rows = re.findall(r"^\| `([\w-]+)` \|.*\| ([\d,]+) \| ([\d,]+) \|$", README, flags=re.MULTILINE)
+    assert len(rows) == 14
+    for name, *counts in rows:
+        for size, count in zip(("small", "base"), counts, strict=True):
+            with torch.device("meta"):
+                model = ConvBertCompositeForMaskedLM(load_preset(f"bert-{size}-{name}"))
+            assert f"{model.num_parameters():,}" == count
+
+
+def test_the_readme_lists_every_family() -> None:
+    for family in FAMILIES.values():
+        assert f"| `{family.name}` | {family.exact} |" in README
+
+
+def test_the_changelog_knows_the_version() -> None:
+    from modeling_convbert_composite import __version__
+
+    assert __version__ in (ROOT / "CHANGELOG.md").read_text()
