@@ -69,6 +69,11 @@ def from_reference_flags(flags: Mapping[str, Any]) -> ConvBertCompositeConfig:
 
     ```
     """
+    return ConvBertCompositeConfig(**reference_fields(flags))
+
+
+def reference_fields(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """`from_reference_flags` before its last step: the fields of our config."""
     fields = {name: flags[name] for name in SHARED_FIELDS if flags.get(name) is not None}
     fields["embedding_size"] = flags.get("embedding_size", DEFAULT_EMBEDDING_SIZE)
     fields["position_embedding_type"] = "none" if flags.get("remove_position_embeddings") else "absolute"
@@ -79,7 +84,7 @@ def from_reference_flags(flags: Mapping[str, Any]) -> ConvBertCompositeConfig:
     else:
         fields |= _kernel_terms(kernel)
         fields |= _projections(flags)
-    return ConvBertCompositeConfig(**fields)
+    return fields
 
 
 def _text(flags: Mapping[str, Any], name: str, default: str) -> str:

@@ -81,7 +81,7 @@ def convert(
             f"The converted model differs from its source by {report.worst:.1e} ({report.worst_output}), above the "
             f"tolerance {tolerance:.1e}. Nothing was written."
         )
-    save_dtype = DTYPES[dtype] if dtype else source_dtype(origin)
+    save_dtype = DTYPES[dtype] if dtype else source_dtype(origin) if plan.exact else torch.float32
     report.dtype = str(save_dtype).removeprefix("torch.")
     report.cast_difference = cast_weights(model, save_dtype)
     with fresh_folder(output) as folder:

@@ -54,9 +54,15 @@ def build_tokenizer(
     Builds the fast tokenizer whose ids are those of the original project's tokenizer for the same file.
 
     With V pieces the ids are the pieces' own, then [CLS] = V, [SEP] = V + 1, `<pad>` = V + 2, [MASK] = V + 3; those
-    that the model already holds keep their id and the others move up. Texts with a comma after a digit can differ from
-    the original if the model has pieces for that (`digit_comma_pieces`). The Unicode tables are those of the running
-    Python, as in the original, so characters newer than either Python can differ too.
+    that the model already holds keep their id and the others move up. Where ids can still differ from the original's:
+
+    - texts with a comma after a digit, if the model has pieces for that (`digit_comma_pieces`);
+    - equally good ways to cut a run such as `====`: SentencePiece adds scores in single precision, this in double;
+    - characters newer than Unicode 9, for which `tokenizers` has no decomposition;
+    - stacked accents in an order that is not canonical, with `keep_accents`;
+    - a pair cut to a length that leaves room for an odd number of tokens, with the first text not the longer one: the
+      odd token stays in the second text here, in the first in the original. The library offers no choice;
+    - `tokenizer(text, "")`, where the library drops the empty second text; `tokenizer([text], [""])` is right.
 
     Args:
         model_file: a SentencePiece model of type unigram.
@@ -121,9 +127,11 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: str | os.PathLike
     """
     Saves the tokenizer into `folder` under a class name that `AutoTokenizer` finds in transformers 4.57 and 5 alike.
 
-    The library itself writes `TokenizersBackend`, which transformers 4 doesn't know. The same tokenizer gives the same
-    bytes.
+    The library itself writes `TokenizersBackend`, which transformers 4 doesn't know. The files depend on the tokenizer
+    only: padding and truncation left over from its last call are switched off (every call sets them anew).
     """
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
     tokenizer.save_pretrained(folder)
     file = Path(folder) / "tokenizer_config.json"
     content = json.loads(file.read_text(encoding="utf-8"))
@@ -202,8 +210,8 @@ def _protobuf() -> tuple[Any, type[Exception]]:
         from sentencepiece import sentencepiece_model_pb2
     except ImportError as error:
         raise ImportError(
-            "Converting a SentencePiece model needs `sentencepiece` and `protobuf`: "
-            f"pip install 'convbert-composite[convert]' ({error})"
+            f"Converting a SentencePiece model needs {error.name or 'protobuf'!r}: "
+            "pip install 'convbert-composite[convert]'"
         ) from error
     return sentencepiece_model_pb2, DecodeError
 
@@ -251,6 +259,8 @@ def _problem_of(proto: Any, protobuf: Any) -> str | None:
     if unknown != 1:
         return f"it has {unknown} unknown pieces, and it must have one"
     texts = [UNK if piece.type == UNKNOWN else piece.piece for piece in proto.pieces]
+    if not all(isinstance(text, str) for text in texts):  # protobuf hands out what isn't UTF-8 as bytes
+        return "it has a piece that is not valid UTF-8, so it is corrupt"
     text, count = Counter(texts).most_common(1)[0]
     if count > 1 or "" in texts:
         return f"the piece {text!r} is in it {count} times" if count > 1 else "it has an empty piece"
@@ -285,12 +295,14 @@ def _unigram(model: _Model, unmatchable: set[str]) -> models.Unigram:
 
 def _scores(model: _Model) -> list[float]:
     """
-    The scores that SentencePiece searches with. A user-defined piece gets the best score of all once per byte, so that
-    hardly anything can beat it. Types that aren't searched must not lower the minimum.
+    The scores that SentencePiece searches with, whatever the file says: a user-defined piece always has -0.1 (measured
+    with sentencepiece 0.1.99 to 0.2.1; 0.2.3 has 0.1 for each byte but the first), so that nothing beats it. Types that
+    aren't searched for get the best score, as they must not lower the minimum.
     """
-    normal = [piece.score for piece in model.pieces if piece.kind == NORMAL]
-    user_defined = {p.text: len(p.text.encode()) * max(normal) - 0.1 for p in model.pieces if p.kind == USER_DEFINED}
-    return [p.score if p.kind == NORMAL else user_defined.get(p.text, max(normal)) for p in model.pieces]
+    best = max(piece.score for piece in model.pieces if piece.kind == NORMAL)
+    return [
+        piece.score if piece.kind == NORMAL else -0.1 if piece.kind == USER_DEFINED else best for piece in model.pieces
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from transformers import CONFIG_MAPPING
 
 
 WEIGHT_FILES = (
@@ -48,6 +49,12 @@ class Source:
     @property
     def model_type(self) -> str:
         return str(self.config.get("model_type", ""))
+
+    def defaults(self) -> dict[str, Any]:
+        """What transformers takes for the fields that config.json leaves out; nothing for an unknown model type."""
+        if self.model_type not in CONFIG_MAPPING:
+            return {}
+        return dict(CONFIG_MAPPING[self.model_type]().to_dict())
 
     def has(self, pattern: str) -> bool:
         """Whether a tensor's name matches the regular expression somewhere."""

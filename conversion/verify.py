@@ -9,14 +9,14 @@ from transformers import PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from modeling_convbert_composite import ConvBertCompositeConfig
-from modeling_convbert_composite.conversion.families import FAMILIES
+from modeling_convbert_composite.conversion.families import FAMILIES, REFUSED
 from modeling_convbert_composite.conversion.families.base import (
     HEADS,
     Family,
     Outputs,
-    find_head,
     named_outputs,
     one_line,
+    read_architecture,
     some,
 )
 from modeling_convbert_composite.conversion.report import ConversionReport
@@ -44,8 +44,7 @@ def verify(source: str | Path, converted: str | Path, *, tolerance: float = DEFA
     """
     origin = read_source(source)
     family = detect_family(origin)
-    config = family.config(origin)
-    head = find_head(family.layout(origin, config), origin)
+    _, _, head = read_architecture(family, origin)
     model = load_converted(converted, head)
     return ConversionReport(
         family=family.name,
@@ -66,6 +65,8 @@ def detect_family(source: Source, name: str | None = None) -> Family:
         return FAMILIES[name]
     if source.model_type == ConvBertCompositeConfig.model_type:
         raise ConversionError(f"{str(source.folder)!r} is a ConvBertComposite already.")
+    if source.model_type in REFUSED:
+        raise ConversionError(f"Model type {source.model_type!r} cannot be converted: {REFUSED[source.model_type]}.")
     found = next((family for family in FAMILIES.values() if family.matches(source)), None)
     if found is None:
         raise ConversionError(
@@ -134,9 +135,10 @@ def proof_inputs(config: ConvBertCompositeConfig, head: str) -> list[dict[str, t
 
 
 def proof_length(config: ConvBertCompositeConfig) -> int:
-    """Tokens of the longest proof input: beyond twice the widest kernel, within the position table."""
+    """Tokens of the longest proof input: more than the widest kernel reaches, and within the position table."""
     widest = max(config.kernel_size, config.query_key_kernel_size, config.value_kernel_size)
-    length = min(max(24, widest + widest // 2), LONGEST_PROOF)
+    reach = widest // 2
+    length = min(max(24, reach + max(8, reach // 8)), LONGEST_PROOF)
     if config.position_embedding_type == "absolute":
         length = min(length, config.max_position_embeddings)
     return length

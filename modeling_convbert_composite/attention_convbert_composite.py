@@ -76,6 +76,11 @@ def outside_window(length: int, kernel_size: int, device: torch.device | None = 
     return (position[None, :] - position[:, None]).abs() > kernel_size // 2
 
 
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which softmaxes are taken: float32 at least."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 def masked_score(dtype: torch.dtype) -> float:
     """A score that no softmax sees. Half the minimum, so that two masks, or a mask and a score, never overflow."""
     return torch.finfo(dtype).min / 2
@@ -171,7 +176,7 @@ def span_weights(logits: torch.Tensor, token_mask: torch.Tensor | None) -> torch
     if token_mask is None:
         token_mask = torch.ones(batch, length, dtype=torch.bool, device=logits.device)
     hits = neighbours(token_mask.to(logits.dtype), taps)[:, :, None, :] > 0  # (B, L, 1, T)
-    weights = logits.masked_fill(~hits, torch.finfo(logits.dtype).min).softmax(-1, dtype=torch.float32)
+    weights = logits.masked_fill(~hits, torch.finfo(logits.dtype).min).softmax(-1, dtype=wide(logits.dtype))
     return weights.to(logits.dtype).masked_fill(~hits, 0)
 
 
@@ -179,7 +184,7 @@ def convbert_weights(logits: torch.Tensor, token_mask: torch.Tensor | None) -> t
     """
     transformers' ConvBERT: softmax over all taps, whatever they hit. (B, L, H, T) -> (B, L, H, T).
     """
-    return logits.softmax(-1, dtype=torch.float32).to(logits.dtype)
+    return logits.softmax(-1, dtype=wide(logits.dtype)).to(logits.dtype)
 
 
 def reference_weights(logits: torch.Tensor, token_mask: torch.Tensor | None) -> torch.Tensor:
@@ -273,8 +278,7 @@ def eager_attention(
     scores = query @ key.transpose(-1, -2) * scaling  # (B, H, L, D) x (B, H, D, L) -> (B, H, L, L)
     if bias is not None:
         scores = scores + bias
-    wide = torch.promote_types(query.dtype, torch.float32)
-    scores = scores.to(wide)
+    scores = scores.to(wide(query.dtype))
     if mask is not None:
         scores = scores + mask
     weights = scores.softmax(-1).to(query.dtype)

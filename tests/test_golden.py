@@ -92,7 +92,7 @@ def gradient_differences(model: PreTrainedModel, variant: Path, expected: Tensor
     head = next((name for name in HEADS if name and config["architectures"][0].endswith(name)), "")
     table = layout.table(head)
     prefix = "convbert_composite." if head else ""
-    computed = {rule.sources[0]: (rule.target, rule.function) for rule in layout.computed}
+    computed = {rule.names(layer)[0]: (rule, layer) for rule in layout.computed for layer in range(100)}
     parameters = dict(model.named_parameters())
     worst = {}
     for name, gradient in expected.items():
@@ -101,9 +101,8 @@ def gradient_differences(model: PreTrainedModel, variant: Path, expected: Tensor
         plain = layout.plain(name.removeprefix("grad."))
         ours = translate(table, plain)
         if ours is None:
-            number = plain.split(".")[2]
-            target, function = computed[plain.replace(f".{number}.", ".*.", 1)]
-            ours, gradient = prefix + target.replace("*", number), function(gradient)
+            rule, layer = computed[plain]
+            ours, gradient = prefix + rule.target.replace("*", str(layer)), rule.function(gradient)
         worst[name] = float((parameters[ours].grad - gradient).abs().max())
     assert len(worst) >= 2
     return worst

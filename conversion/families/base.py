@@ -6,7 +6,7 @@ of names, a few tensors to compute, the names that are known and dropped, and a 
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 import modeling_convbert_composite as ours
 from modeling_convbert_composite import ConvBertCompositeConfig
+from modeling_convbert_composite.configuration.reference_flags import REFERENCE_KEYS
 from modeling_convbert_composite.conversion.sources import ConversionError, Source
 
 
@@ -40,11 +41,26 @@ LAYER_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 @dataclass(frozen=True)
 class Computed:
-    """A tensor of ours that is a small function of source tensors. `*` stands for the layer number."""
+    """
+    A tensor of ours that is a small function of source tensors.
+
+    `*` in `target` stands for our layer number, and so in `sources`, unless that is a function of the layer. `exact`
+    says that values are only moved, so that half precision loses nothing.
+    """
 
     target: str
-    sources: tuple[str, ...]
+    sources: tuple[str, ...] | Callable[[int], tuple[str, ...]]
     function: Callable[..., torch.Tensor]
+    exact: bool = True
+
+    def layers(self, config: ConvBertCompositeConfig) -> range:
+        return range(config.num_hidden_layers if "*" in self.target else 1)
+
+    def names(self, layer: int) -> list[str]:
+        """Names of the source tensors for one of our layers."""
+        if callable(self.sources):
+            return list(self.sources(layer))
+        return [name.replace("*", str(layer)) for name in self.sources]
 
 
 @dataclass(frozen=True)
@@ -76,35 +92,45 @@ class Layout:
         encoder = {name: prefix + target for name, target in self.encoder.items()}
         return encoder | {name.removeprefix("?"): target for name, target in self.heads[head].items()}
 
+    def computed_from(self, config: ConvBertCompositeConfig) -> set[str]:
+        """Plain names of all source tensors that something is computed from."""
+        return {name for rule in self.computed for layer in rule.layers(config) for name in rule.names(layer)}
+
 
 @dataclass(frozen=True)
 class Family:
     """
     One family of checkpoints.
 
-    `exact` says in a line what is carried over; `matches` recognises a source by config and tensors; `refuse` raises
-    for those that cannot be exact; `config` and `layout` say what becomes of it; `reference` gives an independent
-    forward pass of the source with a head (inputs as BERT's -> outputs by name).
+    `exact` says in a line what is carried over; `proof` what the result is compared with; `matches` recognises a
+    source by config and tensors; `refuse` raises for those that cannot be exact; `fields` gives our config's and
+    `layout` the names; `reference` is an independent forward pass of the source with a head (inputs as BERT's ->
+    outputs by name).
     """
 
     name: str
     exact: str
+    proof: str
     matches: Callable[[Source], bool]
     refuse: Callable[[Source], None]
-    config: Callable[[Source], ConvBertCompositeConfig]
+    fields: Callable[[Source], dict[str, Any]]
     layout: Callable[[Source, ConvBertCompositeConfig], Layout]
     reference: Callable[[Source, str], Forward]
 
 
 @dataclass
 class Plan:
-    """A source laid out as our model: config, head, state dict, the names that were dropped, remarks for the user."""
+    """
+    A source laid out as our model: config, head, state dict, the names that were dropped, remarks for the user, and
+    whether every value was only moved.
+    """
 
     config: ConvBertCompositeConfig
     head: str
     tensors: dict[str, torch.Tensor]
     dropped: list[str]
     notes: list[str] = field(default_factory=list)
+    exact: bool = True
 
 
 def plan_conversion(family: Family, source: Source) -> Plan:
@@ -114,15 +140,9 @@ def plan_conversion(family: Family, source: Source) -> Plan:
     Raises:
         ConversionError: a config that does not fit; a tensor that is neither used nor a known drop; a missing one.
     """
-    family.refuse(source)
-    try:
-        config = family.config(source)
-    except (TypeError, ValueError, StrictDataclassError) as error:
-        raise ConversionError(f"The source's config.json does not fit: {one_line(error)}") from error
-    layout = family.layout(source, config)
-    head = find_head(layout, source)
+    config, layout, head = read_architecture(family, source)
     tensors, used = copy_tensors(layout, head, source)
-    computed, sources = compute_tensors(layout, head, config.num_hidden_layers, source)
+    computed, sources = compute_tensors(layout, head, config, source)
     dropped = [name for name in source.tensors if name not in used | sources]
     unknown = [name for name in dropped if not layout.is_dropped(name)]
     if unknown:
@@ -132,26 +152,46 @@ def plan_conversion(family: Family, source: Source) -> Plan:
         )
     tensors |= computed
     follow_tying(config, tensors)
-    return Plan(config, head, tensors, dropped, head_notes(head, source))
+    exact = all(rule.exact for rule in layout.computed)
+    return Plan(config, head, tensors, dropped, head_notes(head, source), exact)
 
 
-def find_head(layout: Layout, source: Source) -> str:
+def read_architecture(family: Family, source: Source) -> tuple[ConvBertCompositeConfig, Layout, str]:
+    """Our config for a source, its layout and its head; a ConversionError if it cannot be exact."""
+    family.refuse(source)
+    try:
+        config = ConvBertCompositeConfig(**family.fields(source))
+    except (TypeError, ValueError, KeyError, StrictDataclassError) as error:
+        raise ConversionError(f"The source's config.json does not fit: {one_line(error)}") from error
+    layout = drop_unread_bias(family.layout(source, config), source)
+    return config, layout, find_head(layout, source, config)
+
+
+def drop_unread_bias(layout: Layout, source: Source) -> Layout:
+    """Beside an untied decoder transformers 5 keeps and saves a second MLM bias, which it never reads."""
+    if source.config.get("tie_word_embeddings") is not False:
+        return layout
+    biases = {name.removeprefix("?") for names in layout.heads.values() for name in names if name.endswith(".bias")}
+    unread = {name for name in biases if f"{name.removesuffix('.bias')}.decoder.bias" in source.tensors}
+    heads = {
+        head: {name: target for name, target in names.items() if name.removeprefix("?") not in unread}
+        for head, names in layout.heads.items()
+    }
+    return replace(layout, heads=heads, dropped=(*layout.dropped, *map(re.escape, unread)))
+
+
+def find_head(layout: Layout, source: Source, config: ConvBertCompositeConfig) -> str:
     """
     The head that the tensors make up. The one that `architectures` claims, if its tensors are complete and leave
     nothing unexplained; else the largest complete one.
     """
-    names = {lookup_key(layout.plain(name)) for name in source.tensors}
-    complete = [head for head in layout.heads if all(is_present(name, names) for name in required(layout.heads[head]))]
+    plain = [layout.plain(name) for name in source.tensors]
+    keys = set(map(lookup_key, plain))
+    complete = [head for head in layout.heads if all(is_present(name, keys) for name in required(layout.heads[head]))]
     claimed = claimed_head(source)
     if claimed in complete:
-        table = layout.table(claimed)
-        computed = {name for rule in layout.computed for name in rule.sources}
-        if all(
-            translate(table, layout.plain(name))
-            or lookup_key(layout.plain(name)) in computed
-            or layout.is_dropped(name)
-            for name in source.tensors
-        ):
+        table, computed = layout.table(claimed), layout.computed_from(config)
+        if all(translate(table, name) or name in computed or layout.is_dropped(name) for name in plain):
             return claimed
     return max(complete, key=lambda head: len(required(layout.heads[head])))
 
@@ -162,7 +202,7 @@ def head_notes(head: str, source: Source) -> list[str]:
     if claimed is None or claimed == head:
         return []
     found = f"a model {head}" if head else "the bare encoder"
-    return [f"config.json claims {source.config['architectures'][0]}, but the tensors are those of {found}."]
+    return [f"config.json claims {source.config['architectures'][0]}; what was converted is {found}."]
 
 
 def claimed_head(source: Source) -> str | None:
@@ -171,7 +211,7 @@ def claimed_head(source: Source) -> str | None:
     name = str(architectures[0]) if isinstance(architectures, list) and architectures else None
     if name is None:
         return None
-    if name.endswith("Model"):
+    if name.endswith(("Model", "Encoder")):
         return BARE_ENCODER
     return next((head for head in HEADS if head and name.endswith(head)), None)
 
@@ -180,8 +220,8 @@ def required(names: Names) -> list[str]:
     return [name for name in names if not name.startswith("?")]
 
 
-def is_present(name: str, names: set[str]) -> bool:
-    return name in names or f"{name}.weight" in names
+def is_present(name: str, keys: set[str]) -> bool:
+    return name in keys or f"{name}.weight" in keys
 
 
 def encoder_prefix(head: str) -> str:
@@ -223,15 +263,15 @@ def copy_tensors(layout: Layout, head: str, source: Source) -> tuple[dict[str, t
 
 
 def compute_tensors(
-    layout: Layout, head: str, layers: int, source: Source
+    layout: Layout, head: str, config: ConvBertCompositeConfig, source: Source
 ) -> tuple[dict[str, torch.Tensor], set[str]]:
     """The tensors that are made from others, and the source names they were made from."""
     full_names = {layout.plain(name): name for name in source.tensors}
     tensors: dict[str, torch.Tensor] = {}
     used: set[str] = set()
     for rule in layout.computed:
-        for layer in range(layers if "*" in rule.target else 1):
-            names = [name.replace("*", str(layer)) for name in rule.sources]
+        for layer in rule.layers(config):
+            names = rule.names(layer)
             missing = [name for name in names if name not in full_names]
             if missing:
                 raise ConversionError(f"The source lacks {some(missing)}.")
@@ -254,25 +294,48 @@ def follow_tying(config: ConvBertCompositeConfig, tensors: dict[str, torch.Tenso
     config.tie_word_embeddings = torch.equal(decoder, words)
 
 
-def transformers_forward(source: Source, head: str, prefix: str, **overrides: Any) -> Forward:
+def is_original(source: Source) -> bool:
+    """Whether a source is of the paper's code, by the flags that only it writes."""
+    return source.model_type == "bert" and any(key in source.config for key in REFERENCE_KEYS)
+
+
+def is_relative(source: Source) -> bool:
+    """Whether a source has, or claims, the relative positions that transformers 4 had."""
+    claimed = str(source.config.get("position_embedding_type", "absolute"))
+    return claimed.startswith("relative") or source.has(r"\.distance_embedding\.weight$")
+
+
+def transformers_forward(
+    source: Source,
+    head: str,
+    prefix: str,
+    prepare: Callable[[transformers.PreTrainedModel], None] = lambda model: None,
+    ignored: str = "^$",
+    **overrides: Any,
+) -> Forward:
     """
     transformers' own class for the source, in float64 with eager attention: independent of our names and maths.
+
+    `prepare` may change the model before it is used; `ignored` is a regular expression for tensors that are not loaded;
+    `overrides` are fields of the model's config.
     """
     config_class = transformers.AutoConfig.for_model(source.model_type).__class__
     # Declared fields only: the config of a stranger could ask for kernels, quantisation or code.
     known = {field.name for field in fields(config_class)} - {"auto_map", "dtype"}
     config = config_class(**{key: value for key, value in source.config.items() if key in known} | overrides)
     auto_class = getattr(transformers, f"AutoModel{head}")
-    options = {} if head or source.has(r"(^|\.)pooler\.") else {"add_pooling_layer": False}
-    model = auto_class.from_config(config, attn_implementation="eager", **options)
+    model = auto_class.from_config(config, attn_implementation="eager")
     found = {}
     for name in model.state_dict():
         for spelling in (name, prefix + name, name.removeprefix(prefix)):
-            if spelling in source.tensors:
+            if spelling in source.tensors and not re.search(ignored, name):
                 found[name] = source.tensors[spelling]
     model.load_state_dict(found, strict=False)
+    if not head and not source.has(r"(^|\.)pooler\."):
+        model.pooler = None
     model.tie_weights()
     model = model.double().eval()
+    prepare(model)
 
     def forward(**inputs: torch.Tensor) -> Outputs:
         with torch.no_grad():
@@ -281,20 +344,22 @@ def transformers_forward(source: Source, head: str, prefix: str, **overrides: An
     return forward
 
 
-OUTPUTS = (
-    "logits",
-    "prediction_logits",
-    "seq_relationship_logits",
-    "start_logits",
-    "end_logits",
-    "pooler_output",
-)
+# Names of outputs -> the ones they have in our models.
+OUTPUTS = {
+    "logits": "logits",
+    "prediction_logits": "prediction_logits",
+    "seq_relationship_logits": "seq_relationship_logits",
+    "sop_logits": "seq_relationship_logits",
+    "start_logits": "start_logits",
+    "end_logits": "end_logits",
+    "pooler_output": "pooler_output",
+}
 
 
 def named_outputs(outputs: transformers.utils.ModelOutput) -> Outputs:
     """The tensors of a model's output by name; hidden states numbered, 0 = what enters the first layer."""
     named = {f"hidden_states.{i}": states for i, states in enumerate(outputs.hidden_states)}
-    return named | {name: outputs[name] for name in OUTPUTS if outputs.get(name) is not None}
+    return named | {name: outputs[theirs] for theirs, name in OUTPUTS.items() if outputs.get(theirs) is not None}
 
 
 def some(names: list[str], limit: int = 5) -> str:

@@ -1,20 +1,23 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
-"""BERT with absolute positions, as transformers has it: the same maths with all kernels off."""
+"""BERT with absolute positions, and what shares its code: the same maths with all kernels off."""
 
 from typing import Any
 
 from modeling_convbert_composite import ConvBertCompositeConfig
-from modeling_convbert_composite.configuration.reference_flags import REFERENCE_KEYS
 from modeling_convbert_composite.conversion.families.base import (
     BARE_ENCODER,
     Family,
     Forward,
     Layout,
-    Names,
+    is_original,
+    is_relative,
     transformers_forward,
 )
 from modeling_convbert_composite.conversion.sources import ConversionError, Source
 
+
+# Model type -> prefix of the encoder's names.
+PREFIXES = {"bert": "bert.", "ernie": "ernie.", "bert-generation": "bert."}
 
 # Source name -> ours, for everything around the self-attention. Shared by all that descend from BERT's code.
 ENCODER = {
@@ -36,6 +39,9 @@ ATTENTION = {
 }
 
 POOLER = {"pooler.dense": "convbert_composite.pooler.dense"}
+CLASSIFIER = {"classifier": "classifier"}
+ANSWERS = {"qa_outputs": "qa_outputs"}
+BARE_POOLER = {"?pooler.dense": "pooler.dense"}
 
 MASKED_LM = {
     "cls.predictions.transform.dense": "mlm_head.dense",
@@ -47,15 +53,15 @@ MASKED_LM = {
 HEAD_NAMES = {
     "ForPreTraining": POOLER | MASKED_LM | {"cls.seq_relationship": "sentence_head"},
     "ForMaskedLM": MASKED_LM,
-    "ForSequenceClassification": POOLER | {"classifier": "classifier"},
-    "ForMultipleChoice": POOLER | {"classifier": "classifier"},
-    "ForTokenClassification": {"classifier": "classifier"},
-    "ForQuestionAnswering": {"qa_outputs": "qa_outputs"},
-    BARE_ENCODER: {"?pooler.dense": "pooler.dense"},
+    "ForSequenceClassification": POOLER | CLASSIFIER,
+    "ForMultipleChoice": POOLER | CLASSIFIER,
+    "ForTokenClassification": CLASSIFIER,
+    "ForQuestionAnswering": ANSWERS,
+    BARE_ENCODER: BARE_POOLER,
 }
 
-# An index buffer of old versions, a pooler that the head at hand does not read, a bias beside an untied decoder.
-DROPPED = (r"embeddings\.position_ids", r"pooler\.dense\.(weight|bias)", r"cls\.predictions\.bias")
+# Index buffers of old versions, and a pooler that the head at hand does not read.
+DROPPED = (r"embeddings\.(position_ids|token_type_ids)", r"pooler\.dense\.(weight|bias)")
 
 # Fields of the same name and meaning.
 SHARED_FIELDS = (
@@ -73,6 +79,7 @@ SHARED_FIELDS = (
     "layer_norm_eps",
     "pad_token_id",
     "classifier_dropout",
+    "embedding_size",
     "id2label",
     "label2id",
     "problem_type",
@@ -80,63 +87,73 @@ SHARED_FIELDS = (
     "add_cross_attention",
 )
 
+# No kernels, absolute positions: what most families start from.
+PLAIN_ATTENTION = {"position_embedding_type": "absolute", "fixed_kernel": False, "query_kernel": False}
 
-def shared_fields(config: dict[str, Any]) -> dict[str, Any]:
-    return {name: config[name] for name in SHARED_FIELDS if config.get(name) is not None}
+
+def shared_fields(source: Source, **renamed: str) -> dict[str, Any]:
+    """
+    The source's values for our fields: those of the same name, and those it calls otherwise (ours=theirs). Absent ones
+    are left to the source's own defaults, which transformers knows.
+    """
+    names = {name: name for name in SHARED_FIELDS} | renamed
+    defaults = source.defaults()
+    values = {ours: source.config.get(theirs, defaults.get(theirs)) for ours, theirs in names.items()}
+    return {ours: value for ours, value in values.items() if value is not None}
 
 
 def matches(source: Source) -> bool:
-    return (
-        source.model_type == "bert"
-        and not any(key in source.config for key in REFERENCE_KEYS)
-        and not source.has(r"attention\.self\.(distance_embedding|convfixed_param|convq_param|convk_param)")
-    )
+    return source.model_type in PREFIXES and not is_original(source) and not is_relative(source)
 
 
 def refuse(source: Source) -> None:
-    kind = source.config.get("position_embedding_type", "absolute")
-    if kind != "absolute":
+    refuse_relative(source)
+    refuse_unsupported(source)
+
+
+def refuse_relative(source: Source) -> None:
+    """The message for those who ask for an absolute family by name."""
+    if is_relative(source):
         raise ConversionError(
-            f"The source's config says `position_embedding_type={kind!r}`, which family 'bert' (absolute positions) "
-            "does not compute; converting it as absolute would give wrong answers."
+            f"The source has relative positions (`position_embedding_type="
+            f"{source.config.get('position_embedding_type')!r}`): converting it as absolute would give wrong answers. "
+            "Its family is 'bert_relative'."
         )
 
 
-def build_config(source: Source) -> ConvBertCompositeConfig:
-    return ConvBertCompositeConfig(
-        **shared_fields(source.config),
-        position_embedding_type="absolute",
-        fixed_kernel=False,
-        query_kernel=False,
-    )
+def refuse_unsupported(source: Source) -> None:
+    """What of BERT's relatives has no place in our model."""
+    if source.config.get("use_task_id") or source.has(r"task_type_embeddings"):
+        raise ConversionError("ERNIE with task types is not supported: our embeddings have no table for them.")
+    if source.model_type == "bert-generation" and source.has(r"^lm_head\."):
+        raise ConversionError(
+            "The language-model head of bert-generation is not supported: it is a bare decoder, ours has a transform. "
+            "Save the BertGenerationEncoder alone and convert that."
+        )
+
+
+def fields(source: Source) -> dict[str, Any]:
+    values = shared_fields(source) | PLAIN_ATTENTION
+    if source.model_type == "bert-generation":
+        values |= {"type_vocab_size": 0, "is_decoder": False}
+    return values
 
 
 def layout(source: Source, config: ConvBertCompositeConfig) -> Layout:
-    return Layout(prefix="bert.", encoder=ENCODER | ATTENTION, heads=head_names(source), dropped=DROPPED)
-
-
-def head_names(source: Source) -> dict[str, Names]:
-    """
-    `HEAD_NAMES`, without the second MLM bias that transformers 5 keeps and saves beside an untied decoder: it never
-    reads it.
-    """
-    is_untied = source.config.get("tie_word_embeddings") is False
-    unread = "?cls.predictions.bias" if is_untied and "cls.predictions.decoder.bias" in source.tensors else None
-    return {
-        head: {name: target for name, target in names.items() if name != unread} for head, names in HEAD_NAMES.items()
-    }
+    return Layout(PREFIXES[source.model_type], ENCODER | ATTENTION, HEAD_NAMES, dropped=DROPPED)
 
 
 def reference(source: Source, head: str) -> Forward:
-    return transformers_forward(source, head, prefix="bert.")
+    return transformers_forward(source, head, PREFIXES[source.model_type])
 
 
 FAMILY = Family(
     name="bert",
-    exact="BERT with absolute positions: encoder, pooler and all six heads",
+    exact="BERT, ERNIE without task types and bert-generation encoders with absolute positions; all six heads",
+    proof="transformers' own class",
     matches=matches,
     refuse=refuse,
-    config=build_config,
+    fields=fields,
     layout=layout,
     reference=reference,
 )

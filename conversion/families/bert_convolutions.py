@@ -1,12 +1,14 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """Checkpoints of the paper's code: model type `bert`, with flags of its own in config.json."""
 
+from typing import Any
+
 import torch
 
 from modeling_convbert_composite import ConvBertCompositeConfig
-from modeling_convbert_composite.configuration.reference_flags import REFERENCE_KEYS, from_reference_flags
+from modeling_convbert_composite.configuration.reference_flags import reference_fields
 from modeling_convbert_composite.conversion.families import bert
-from modeling_convbert_composite.conversion.families.base import Computed, Family, Forward, Layout, Names
+from modeling_convbert_composite.conversion.families.base import Computed, Family, Forward, Layout, Names, is_original
 from modeling_convbert_composite.conversion.reference_bert_convolutions import reference_forward
 from modeling_convbert_composite.conversion.sources import ConversionError, Source
 
@@ -40,10 +42,6 @@ KERNELS = (
     ("convk_param", "key_kernel", lambda table: table),  # (D, R)
     ("convolution_scalar", "depthwise_kernel", lambda scale: scale.reshape(-1)),  # (1, H, 1, 1) -> (H,)
 )
-
-
-def matches(source: Source) -> bool:
-    return source.model_type == "bert" and any(key in source.config for key in REFERENCE_KEYS)
 
 
 def check_slots(source: Source, config: ConvBertCompositeConfig) -> None:
@@ -92,14 +90,14 @@ def layout(source: Source, config: ConvBertCompositeConfig) -> Layout:
     return Layout(
         prefix="bert.",
         encoder=names,
-        heads=bert.head_names(source),
+        heads=bert.HEAD_NAMES,
         computed=computed,
         dropped=(*dropped, r"encoder\.layer\.\d+\.attention\.self\.relative_positions_mat"),
     )
 
 
-def build_config(source: Source) -> ConvBertCompositeConfig:
-    return from_reference_flags(source.config)
+def fields(source: Source) -> dict[str, Any]:
+    return reference_fields(source.config)
 
 
 def reference(source: Source, head: str) -> Forward:
@@ -109,9 +107,10 @@ def reference(source: Source, head: str) -> Forward:
 FAMILY = Family(
     name="bert_convolutions",
     exact="the paper's code: every attention kernel, projection and ConvBERT form, all six heads",
-    matches=matches,
+    proof="a plain float64 re-statement of the original",
+    matches=is_original,
     refuse=lambda source: None,
-    config=build_config,
+    fields=fields,
     layout=layout,
     reference=reference,
 )

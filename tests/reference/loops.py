@@ -288,7 +288,7 @@ def add_depthwise(config: Any, parameters: Parameters, values: Rows, tokens: lis
 
 @dataclass
 class Outputs:
-    """`hidden_states` layers + 1 tensors (B, L, C), first what enters the encoder; `attentions` layers x (B, H, L, L)."""
+    """`hidden_states` (B, L, C), first what enters the encoder, then of each layer; `attentions` (B, H, L, L)."""
 
     hidden_states: list[torch.Tensor]
     attentions: list[torch.Tensor]
