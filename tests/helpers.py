@@ -96,6 +96,11 @@ def random_ids(config: ConvBertCompositeConfig, shape: tuple[int, ...], seed: in
     return torch.randint(5, config.vocab_size, shape, generator=generator)
 
 
+def text_length(row: int, length: int) -> int:
+    """How many tokens the row of a padded batch has."""
+    return max(length - 2 * row, 2) if row else length
+
+
 def text_batch(
     config: ConvBertCompositeConfig, batch: int = 3, length: int = 11, seed: int = 0, padded: bool = True
 ) -> dict[str, torch.Tensor]:
@@ -105,8 +110,8 @@ def text_batch(
     types = torch.zeros(batch, length, dtype=torch.long)
     types[:, length // 2 :] = 1 if config.type_vocab_size > 1 else 0
     if padded:
-        for row in range(1, batch):
-            end = max(length - 2 * row, 2)
+        for row in range(batch):
+            end = text_length(row, length)
             mask[row, end:] = 0
             ids[row, end:] = config.pad_token_id
             types[row, end:] = 0
@@ -152,6 +157,9 @@ class Head:
         words[:, ::3] = IGNORED
         classes = draw(config.num_labels, batch, length)
         classes[:, ::4] = IGNORED
+        for row in range(batch):
+            # As collators fill up; what a label at padding means is a test of its own.
+            classes[row, text_length(row, length) :] = IGNORED
         return {
             "base": {},
             "mlm": {"labels": words},

@@ -207,6 +207,18 @@ def test_misspelt_fields_are_refused_with_a_hint(wrong: str, meant: str) -> None
         tiny_config(**{wrong: 8})
 
 
+def test_a_misspelt_assignment_does_not_spoil_a_folder(tmp_path: Path) -> None:
+    """Either saving refuses it as construction does, or what was saved can be loaded."""
+    config = tiny_config()
+    config.kernal_size = 9
+    try:
+        config.save_pretrained(tmp_path)
+    except REFUSED as error:
+        assert "kernal_size" in str(error)
+    else:
+        ConvBertCompositeConfig.from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

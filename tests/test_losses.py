@@ -327,23 +327,42 @@ def test_word_losses_by_hand(name: str) -> None:
     torch.testing.assert_close(model(**inputs, labels=labels.int()).loss, expected)
 
 
+def test_labels_at_padding() -> None:
+    """Token classification ignores them, as the code of the paper does; the form of the mask makes no difference."""
+    model = HEADS["token"].build()
+    inputs = text_batch(model.config)
+    mask = inputs["attention_mask"]
+    labels = classes(3, 3, LENGTH)
+    output = model(**inputs, labels=labels)
+    expected = functional.cross_entropy(output.logits[mask.bool()], labels[mask.bool()])
+    torch.testing.assert_close(output.loss, expected)
+    square = mask[:, None].expand(-1, LENGTH, -1)
+    for form in (mask.bool(), mask.float(), square.bool(), square[:, None].float()):
+        torch.testing.assert_close(model(**(inputs | {"attention_mask": form}), labels=labels).loss, expected)
+    everything = functional.cross_entropy(model(input_ids=inputs["input_ids"]).logits.flatten(0, 1), labels.flatten())
+    torch.testing.assert_close(model(input_ids=inputs["input_ids"], labels=labels).loss, everything)
+
+
 def test_answers_outside_the_input() -> None:
-    """Positions outside are ignored, each of start and end for itself; all outside is 0, not NaN."""
+    """
+    Positions beyond the input, and -100, are ignored, each of start and end for itself; other negative ones mean the
+    first token, as BERT's head has it; all ignored is 0, not NaN.
+    """
     model = HEADS["answer"].build()
     inputs = text_batch(model.config, padded=False)
-    start, end = torch.tensor([0, 11, 4]), torch.tensor([10, 500, -1])
+    start, end = torch.tensor([0, 11, 4]), torch.tensor([IGNORED, 500, -1])
     output = model(**inputs, start_positions=start, end_positions=end)
     expected = functional.cross_entropy(output.start_logits[[0, 2]], start[[0, 2]])
-    expected = (expected + functional.cross_entropy(output.end_logits[:1], end[:1])) / 2
+    expected = (expected + functional.cross_entropy(output.end_logits[2:], torch.tensor([0]))) / 2
     torch.testing.assert_close(output.loss, expected)
     column = model(**inputs, start_positions=start[:, None], end_positions=end[:, None])
     torch.testing.assert_close(column.loss, expected)
-    outside = torch.tensor([11, 12, -1])
+    outside = torch.tensor([11, 12, IGNORED])
     loss = model(**inputs, start_positions=outside, end_positions=outside).loss
     assert loss.item() == 0
     assert model(**inputs, start_positions=start).loss is None
     # The labels are the caller's.
-    assert start.tolist() == [0, 11, 4] and end.tolist() == [10, 500, -1]
+    assert start.tolist() == [0, 11, 4] and end.tolist() == [IGNORED, 500, -1]
 
 
 @pytest.mark.parametrize("choices", [2, 5])
@@ -486,7 +505,7 @@ def test_evaluation(name: str, tmp_path: Path) -> None:
     """The Trainer's evaluation loss is the model's; PreTraining needs `label_names`, as its docs say."""
     head = HEADS[name]
     model = head.build()
-    inputs = head.inputs(model.config, ROWS, LENGTH)
+    inputs = head.inputs(model.config, ROWS, LENGTH, padded=False)
     labels = accumulation_cases()[{"sequence": "single_label", "pretraining": "pretraining_words"}.get(name, name)][
         2
     ]()

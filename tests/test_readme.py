@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from original import original_flags, write_original
+from test_zoo import tiny_source
 
 from modeling_convbert_composite import ConvBertCompositeForMaskedLM
 from modeling_convbert_composite.cli import main
@@ -40,6 +41,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         vocab_size=504, pad_token_id=502, attention_kernel="qk_convfixed_convq 3", max_position_embeddings=24
     )
     write_original(tmp_path / "bert-experiments" / "bert", flags)
+    tiny_source(tmp_path / "bert", "bert", {}, "ForMaskedLM")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
 
@@ -62,24 +64,26 @@ def test_every_command_is_run_or_accounted_for(page: Path) -> None:
             assert command.startswith("convbert-composite ") or command in COVERED_ELSEWHERE, command
 
 
-def test_the_readme_runs(workplace: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_page_runs(page: Path, workplace: Path) -> None:
     """Shell commands and Python blocks in the order of the page; comments show the printed output."""
-    for command in commands(README):
+    text = page.read_text(encoding="utf-8")
+    for command in commands(text):
         if command.startswith("convbert-composite "):
             with pytest.raises(SystemExit) as stop, contextlib.redirect_stdout(io.StringIO()):
                 main(command.split()[1:])
             assert stop.value.code == 0, command
     namespace: dict[str, object] = {}
-    for block in blocks(README, "python"):
+    for block in blocks(text, "python"):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(block, "README.md", "exec"), namespace)
+            exec(compile(block, page.name, "exec"), namespace)
         expected = re.findall(r"^# (.+)\n", block, flags=re.MULTILINE)
         assert printed.getvalue().splitlines() == expected
 
     environment = {**os.environ, "HF_HOME": str(workplace / "hf"), "PYTHONPATH": ""}
     hide_plugin = "import sys\nsys.modules['modeling_convbert_composite'] = None\n"
-    for block in blocks(README, "python no-plugin"):
+    for block in blocks(text, "python no-plugin"):
         script = hide_plugin + block
         result = subprocess.run(
             [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=False
@@ -101,7 +105,7 @@ def test_the_readme_counts_parameters_right() -> None:
 
 def test_the_readme_lists_every_family() -> None:
     for family in FAMILIES.values():
-        assert f"| `{family.name}` | {family.exact} |" in README
+        assert f"| `{family.name}` | {family.exact} | {family.proof} |" in README
 
 
 def test_the_changelog_knows_the_version() -> None:

@@ -228,7 +228,7 @@ KINDS = ("relative_key", "relative_key_query")
 
 
 def relative_source(folder: Path, model_type: str, fields: dict[str, Any], head: str, kind: str) -> Path:
-    """What transformers 4 saved: the same model with a table a layer (a group, for ALBERT), and the kind in the config."""
+    """What transformers 4 saved: the model, a table a layer (a group, for ALBERT), and the kind in the config."""
     assert tiny_source(folder, model_type, fields, head) is not None
     file = folder / "model.safetensors"
     tensors = load_file(file)

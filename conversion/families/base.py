@@ -316,8 +316,8 @@ def transformers_forward(
     """
     transformers' own class for the source, in float64 with eager attention: independent of our names and maths.
 
-    `prepare` may change the model before it is used; `ignored` is a regular expression for tensors that are not loaded;
-    `overrides` are fields of the model's config.
+    `prepare` may change the model before it is used; `ignored` is a regular expression for tensors that are not
+    loaded; `overrides` are fields of the model's config.
     """
     config_class = transformers.AutoConfig.for_model(source.model_type).__class__
     # Declared fields only: the config of a stranger could ask for kernels, quantisation or code.

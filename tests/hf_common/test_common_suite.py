@@ -109,7 +109,7 @@ def suite(archive: Path, tmp_path: Path) -> Path:
 
 
 def run_suite(folder: Path, variant: dict[str, Any], all_classes: bool) -> None:
-    """Runs it in a process of its own: no failure, at least a hundred tests, nothing skipped but SKIPS."""
+    """Runs it in a process of its own: no failure, at least ninety tests, nothing skipped but SKIPS."""
     report = folder / "report.xml"
     environment = os.environ | {
         "CONVBERT_COMPOSITE_VARIANT": json.dumps(variant),
@@ -142,7 +142,7 @@ def run_suite(folder: Path, variant: dict[str, Any], all_classes: bool) -> None:
     passed = len(cases) - len(skips)
     unexpected = [skip for skip in skips if not any(re.search(pattern, skip[1] or "") for pattern in SKIPS)]
     assert not unexpected, unexpected
-    assert passed >= 100, f"only {passed} tests passed"
+    assert passed >= 90, f"only {passed} tests passed"
 
 
 @pytest.mark.slow
