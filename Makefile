@@ -33,10 +33,14 @@ test-slow: venv  ## all slow tests, then the fast ones with the oldest supported
 	$(PYTEST) -m slow
 	$(MAKE) test VENV=$(VENV)-floor CONSTRAINTS=constraints/floor.txt
 
+# mypy sees the mapped folders (configuration, ...) only where they are installed: in a tree of links.
 check: venv  ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	rm -rf build/typed && mkdir -p build/typed/modeling_convbert_composite
+	ln -s $(CURDIR)/modeling_convbert_composite/* build/typed/modeling_convbert_composite/
+	ln -s $(addprefix $(CURDIR)/,configuration conversion model_cards) build/typed/modeling_convbert_composite/
+	cd build/typed && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p modeling_convbert_composite
 
 format: venv  ## format the code
 	$(BIN)/ruff format .

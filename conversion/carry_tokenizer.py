@@ -125,7 +125,7 @@ def length_limit(config: ConvBertCompositeConfig) -> int | None:
     """Tokens that fit the position table, None without one."""
     if config.position_embedding_type != "absolute":
         return None
-    offset = config.pad_token_id + 1 if config.position_ids_rule == "skip_padding" else 0
+    offset = (config.pad_token_id or 0) + 1 if config.position_ids_rule == "skip_padding" else 0
     return config.max_position_embeddings - offset
 
 

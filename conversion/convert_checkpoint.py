@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
 
+from modeling_convbert_composite import ConvBertCompositePreTrainedModel
 from modeling_convbert_composite.conversion import warm_start
 from modeling_convbert_composite.conversion.carry_sentence_transformer import carry_sentence_transformer
 from modeling_convbert_composite.conversion.carry_tokenizer import carry_tokenizer
@@ -108,7 +108,9 @@ def convert(
     return report
 
 
-def drop_positions(model: PreTrainedModel, head: str, report: ConversionReport) -> PreTrainedModel:
+def drop_positions(
+    model: ConvBertCompositePreTrainedModel, head: str, report: ConversionReport
+) -> ConvBertCompositePreTrainedModel:
     """The model without its position table, and a remark about what that changed."""
     dropped = warm_start.drop_positions(model)
     change = max(largest_change(model, dropped, head).values())
@@ -138,7 +140,7 @@ def check_output(source: Path, output: Path, overwrite: bool) -> None:
         raise ConversionError(f"{str(output)!r} holds the source itself and cannot be overwritten.")
 
 
-def build_model(plan: Plan) -> PreTrainedModel:
+def build_model(plan: Plan) -> ConvBertCompositePreTrainedModel:
     """
     Our model with the plan's tensors, in float32.
 
@@ -172,12 +174,12 @@ def source_dtype(source: Source) -> torch.dtype:
     return kind if not kinds and kind in DTYPES.values() else torch.float32
 
 
-def cast_weights(model: PreTrainedModel, dtype: torch.dtype) -> float | None:
+def cast_weights(model: ConvBertCompositePreTrainedModel, dtype: torch.dtype) -> float | None:
     """Casts the model; returns the largest change of a weight, None if there was nothing to cast."""
     if dtype == torch.float32:
         return None
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    model.to(dtype)
+    model.to(dtype=dtype)
     return max(float((tensor.float() - before[name]).abs().max()) for name, tensor in model.state_dict().items())
 
 

@@ -5,10 +5,9 @@ import re
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-from modeling_convbert_composite import ConvBertCompositeConfig
+from modeling_convbert_composite import ConvBertCompositeConfig, ConvBertCompositePreTrainedModel
 from modeling_convbert_composite.conversion.families import FAMILIES, REFUSED
 from modeling_convbert_composite.conversion.families.base import (
     HEADS,
@@ -93,7 +92,7 @@ def did_you_mean(model_type: str) -> str:
     return f" (did you mean {known!r}?)" if known not in (None, model_type) else ""
 
 
-def load_converted(folder: str | Path, head: str) -> PreTrainedModel:
+def load_converted(folder: str | Path, head: str) -> ConvBertCompositePreTrainedModel:
     """Our model from its folder, float32, with nothing missing."""
     folder = Path(folder)
     if not (folder / "config.json").is_file():
@@ -110,22 +109,24 @@ def load_converted(folder: str | Path, head: str) -> PreTrainedModel:
     return model.eval()
 
 
-def prove(family: Family, source: Source, head: str, model: PreTrainedModel) -> dict[str, float]:
+def prove(family: Family, source: Source, head: str, model: ConvBertCompositePreTrainedModel) -> dict[str, float]:
     """Largest absolute difference of every output, over all proof inputs, at real tokens."""
     return compare(family.reference(source, head), model, head)
 
 
-def largest_change(before: PreTrainedModel, after: PreTrainedModel, head: str) -> dict[str, float]:
+def largest_change(
+    before: ConvBertCompositePreTrainedModel, after: ConvBertCompositePreTrainedModel, head: str
+) -> dict[str, float]:
     """Largest difference of every output between two of our models."""
     return compare(lambda **inputs: forward(before, inputs), after, head)
 
 
-def forward(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> Outputs:
+def forward(model: ConvBertCompositePreTrainedModel, inputs: dict[str, torch.Tensor]) -> Outputs:
     with torch.no_grad():
         return named_outputs(model(**inputs, output_hidden_states=True))
 
 
-def compare(reference: Forward, model: PreTrainedModel, head: str) -> dict[str, float]:
+def compare(reference: Forward, model: ConvBertCompositePreTrainedModel, head: str) -> dict[str, float]:
     """Largest difference of every output between a forward pass and a model, over the proof's inputs."""
     worst: dict[str, float] = {}
     for inputs in proof_inputs(model.config, head):

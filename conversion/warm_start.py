@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedModel
 
-from modeling_convbert_composite import ConvBertCompositeConfig
+from modeling_convbert_composite import ConvBertCompositeConfig, ConvBertCompositePreTrainedModel
 from modeling_convbert_composite.conversion.families.base import Plan, encoder_prefix, one_line
 from modeling_convbert_composite.conversion.sources import ConversionError
 
@@ -65,7 +64,7 @@ def changed(config: ConvBertCompositeConfig, **fields: object) -> ConvBertCompos
         raise ConversionError(one_line(error)) from error
 
 
-def drop_positions(model: PreTrainedModel) -> PreTrainedModel:
+def drop_positions(model: ConvBertCompositePreTrainedModel) -> ConvBertCompositePreTrainedModel:
     """
     The model without its position table. Every token gets the mean of the rows instead, by way of the segment table
     (of one row, if there was none), so that states keep their place. Outputs change.
@@ -77,7 +76,7 @@ def drop_positions(model: PreTrainedModel) -> PreTrainedModel:
     prefix = encoder_prefix("head" if hasattr(model, "convbert_composite") else "")
     positions = tensors.pop(f"{prefix}embeddings.position_embeddings.weight")
     if config.position_ids_rule == "skip_padding":
-        positions = positions[config.pad_token_id + 1 :]
+        positions = positions[(config.pad_token_id or 0) + 1 :]
     segments = f"{prefix}embeddings.token_type_embeddings.weight"
     before = tensors.get(segments, torch.zeros(1, positions.shape[1]))
     tensors[segments] = before + positions.mean(0)

@@ -61,6 +61,7 @@ REFUSED_ARGUMENTS = {
 class ConvBertCompositePreTrainedModel(PreTrainedModel):
     """Start values, and what transformers must know about every ConvBertComposite model."""
 
+    config: ConvBertCompositeConfig
     config_class = ConvBertCompositeConfig
     base_model_prefix = "convbert_composite"
     supports_gradient_checkpointing = True

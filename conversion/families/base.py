@@ -26,7 +26,7 @@ Forward = Callable[..., Outputs]
 BARE_ENCODER = ""
 
 # The heads we have, by the end of their class names. The bare encoder has none.
-HEADS = {
+HEADS: dict[str, type[ours.ConvBertCompositePreTrainedModel]] = {
     "ForPreTraining": ours.ConvBertCompositeForPreTraining,
     "ForMaskedLM": ours.ConvBertCompositeForMaskedLM,
     "ForSequenceClassification": ours.ConvBertCompositeForSequenceClassification,
@@ -356,9 +356,9 @@ OUTPUTS = {
 }
 
 
-def named_outputs(outputs: transformers.utils.ModelOutput) -> Outputs:
+def named_outputs(outputs: Mapping[str, Any]) -> Outputs:
     """The tensors of a model's output by name; hidden states numbered, 0 = what enters the first layer."""
-    named = {f"hidden_states.{i}": states for i, states in enumerate(outputs.hidden_states)}
+    named = {f"hidden_states.{i}": states for i, states in enumerate(outputs["hidden_states"])}
     return named | {name: outputs[theirs] for theirs, name in OUTPUTS.items() if outputs.get(theirs) is not None}
 
 

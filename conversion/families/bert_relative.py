@@ -12,7 +12,7 @@ ALBERT divides by sqrt(D) before it adds the relative terms, so that its tables 
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -171,7 +171,7 @@ def attention_of_transformers_4(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The formula at the head of this file, with q, k, v (B, H, L, D); offsets beyond the table take its last row."""
-    table, length, scale = module.relative_table, query.shape[2], query.shape[-1] ** -0.5
+    table, length, scale = cast(torch.Tensor, module.relative_table), query.shape[2], query.shape[-1] ** -0.5
     reach = len(table) // 2
     offset = torch.arange(length)[:, None] - torch.arange(length)[None, :]  # i - j
     rows = table[offset.clamp(-reach, reach) + reach]  # (L, L, D)

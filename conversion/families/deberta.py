@@ -23,7 +23,6 @@ from modeling_convbert_composite.conversion.families.base import (
     Family,
     Forward,
     Layout,
-    Names,
     transformers_forward,
 )
 from modeling_convbert_composite.conversion.sources import ConversionError, Source
@@ -183,7 +182,7 @@ def part_of(heads: int, part: int, factor: float = 1.0) -> Function:
     return take
 
 
-def layout_v1(settings: Settings, config: ConvBertCompositeConfig) -> tuple[Names, list[Computed]]:
+def layout_v1(settings: Settings, config: ConvBertCompositeConfig) -> tuple[dict[str, str], list[Computed]]:
     """Names and rules of v1: one joint projection without a bias for the keys."""
     weight = (SELF + "in_proj.weight",)
     rules = [
@@ -200,7 +199,7 @@ def layout_v1(settings: Settings, config: ConvBertCompositeConfig) -> tuple[Name
     return {SELF + "v_bias": SELF + "value.bias"}, rules + kernels(settings, config, projections)
 
 
-def layout_v2(settings: Settings, config: ConvBertCompositeConfig) -> tuple[Names, list[Computed]]:
+def layout_v2(settings: Settings, config: ConvBertCompositeConfig) -> tuple[dict[str, str], list[Computed]]:
     """Names and rules of v2 and v3: ordinary projections, which may serve the relative embedding as well."""
     names = {SELF + "key_proj": SELF + "key", SELF + "value_proj": SELF + "value"}
     rules = [
@@ -220,7 +219,7 @@ def layout(source: Source, config: ConvBertCompositeConfig) -> Layout:
     build = layout_v1 if source.model_type == "deberta" else layout_v2
     names, rules = build(settings, config)
     masked_lm = LM_PREDICTIONS if source.has(r"^lm_predictions\.") else MASKED_LM
-    dropped = DROPPED
+    dropped: tuple[str, ...] = DROPPED
     if config.position_embedding_type == "none":
         dropped = (*dropped, r"embeddings\.position_embeddings\.weight")
     if not settings.is_relative:
