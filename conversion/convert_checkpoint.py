@@ -179,7 +179,7 @@ def cast_weights(model: ConvBertCompositePreTrainedModel, dtype: torch.dtype) ->
     if dtype == torch.float32:
         return None
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    model.to(dtype=dtype)
+    torch.nn.Module.to(model, dtype=dtype)
     return max(float((tensor.float() - before[name]).abs().max()) for name, tensor in model.state_dict().items())
 
 

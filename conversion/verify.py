@@ -3,6 +3,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -98,9 +99,10 @@ def load_converted(folder: str | Path, head: str) -> ConvBertCompositePreTrained
     if not (folder / "config.json").is_file():
         raise ConversionError(f"{str(folder)!r} is not a converted folder: config.json is missing.")
     try:
-        model, info = HEADS[head].from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+        loaded: Any = HEADS[head].from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise ConversionError(f"{str(folder)!r} cannot be loaded: {one_line(error)}") from error
+    model, info = loaded
     lacking = [name for name in info["missing_keys"] if head or "pooler" not in name]
     if lacking:
         raise ConversionError(
