@@ -118,7 +118,20 @@ def save(tokenizer: PreTrainedTokenizerBase, output: Path, config: ConvBertCompo
     limit = length_limit(config)
     if limit is not None:
         tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
+    set_segments(tokenizer, config)
     tokenizer.save_pretrained(output)
+
+
+def set_segments(tokenizer: PreTrainedTokenizerBase, config: ConvBertCompositeConfig) -> None:
+    """
+    Has the tokenizer return segment ids just if the model has more than one segment. Classes differ in their defaults,
+    and ALBERT's lost them in transformers 5.
+    """
+    names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+    if config.type_vocab_size > 1:
+        names.insert(1, "token_type_ids")
+    tokenizer.model_input_names = names
+    tokenizer.init_kwargs["model_input_names"] = names
 
 
 def length_limit(config: ConvBertCompositeConfig) -> int | None:

@@ -560,6 +560,17 @@ def test_wordpiece_tokenizer_is_carried_over(tmp_path: Path) -> None:
     assert len(filler("The [MASK] sat.", top_k=3)) == 3
 
 
+@pytest.mark.parametrize("segments", [1, 2])
+def test_segment_ids_come_where_the_model_has_segments(segments: int, tmp_path: Path) -> None:
+    source = bert_folder(tmp_path / "source", type_vocab_size=segments)
+    (source / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]))
+    convert(source, tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    encoded = tokenizer("a", "b", return_tensors="pt")
+    assert ("token_type_ids" in encoded) == (segments > 1)
+    assert AutoModelForMaskedLM.from_pretrained(tmp_path / "out")(**encoded).logits.isfinite().all()
+
+
 def test_a_source_without_tokenizer_says_so(source: Path, tmp_path: Path) -> None:
     report = convert(source, tmp_path / "out")
     assert any("no tokenizer" in note for note in report.notes)
