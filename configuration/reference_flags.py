@@ -10,6 +10,8 @@ query-key product, depthwise projections of wider heads, ...), the config simply
 from collections.abc import Mapping
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
+
 from modeling_convbert_composite import ConvBertCompositeConfig
 
 
@@ -22,8 +24,8 @@ REFERENCE_KEYS = (
     "value_forward",
 )
 
-# Copied as they are. What else stands in the file has no bearing on the architecture.
-SHARED_FIELDS = (
+# Fields of BERT's config with the same name and meaning in ours.
+BERT_FIELDS = (
     "vocab_size",
     "hidden_size",
     "num_hidden_layers",
@@ -37,14 +39,15 @@ SHARED_FIELDS = (
     "initializer_range",
     "layer_norm_eps",
     "pad_token_id",
-    "tie_word_embeddings",
     "id2label",
     "label2id",
-    "num_labels",
     "problem_type",
     "is_decoder",
     "add_cross_attention",
 )
+
+# Copied as they are. What else stands in the file has no bearing on the architecture.
+COPIED_FIELDS = (*BERT_FIELDS, "tie_word_embeddings", "num_labels")
 
 # The original's default, not the hidden size.
 DEFAULT_EMBEDDING_SIZE = 128
@@ -69,12 +72,15 @@ def from_reference_flags(flags: Mapping[str, Any]) -> ConvBertCompositeConfig:
 
     ```
     """
-    return ConvBertCompositeConfig(**reference_fields(flags))
+    try:
+        return ConvBertCompositeConfig(**reference_fields(flags))
+    except StrictDataclassError as error:
+        raise ValueError(f"These flags describe no model. {' '.join(str(error).split())}") from error
 
 
 def reference_fields(flags: Mapping[str, Any]) -> dict[str, Any]:
     """`from_reference_flags` before its last step: the fields of our config."""
-    fields = {name: flags[name] for name in SHARED_FIELDS if flags.get(name) is not None}
+    fields = {name: flags[name] for name in COPIED_FIELDS if flags.get(name) is not None}
     fields["embedding_size"] = flags.get("embedding_size", DEFAULT_EMBEDDING_SIZE)
     fields["position_embedding_type"] = "none" if flags.get("remove_position_embeddings") else "absolute"
     fields |= _head_size(flags)

@@ -36,6 +36,7 @@ APPENDED_TOKENS = (CLS, SEP, PAD, MASK)  # rule 1: those that the model lacks ar
 NORMAL, UNKNOWN, USER_DEFINED, BYTE = 1, 2, 4, 6
 
 DIGITS = "0123456789"
+UNSEEN = "\ue000"  # a private character, to stand for one that no piece contains
 # Digit runs up to this length are examined one by one for rule 4: years and groups of thousands.
 EXAMINED_DIGITS = 4
 # Bounds the size of tokenizer.json and the time per word with vocabularies that hold thousands of digit-comma pieces.
@@ -429,7 +430,7 @@ def _comma_splitters(model: _Model) -> list[pre_tokenizers.PreTokenizer]:
     Cuts that make the search without digit-comma pieces give the ids of rule 4.
 
     Where the original's best path has a digit-comma piece, the path consists of three independent ones: up to the
-    piece, the piece, and after its comma. So cutting the word there (`12|9|,|000`) gives its ids, if the part in the
+    piece, the piece, and after its comma. So cutting the word there (`12|9|,000`) gives its ids, if the part in the
     middle is encoded the same the second time. Where to cut depends on the word, and is found out here by searching
     all runs of up to four digits after all kinds of left neighbours; of those, the cuts that change something become
     one regular expression. What is left: longer runs whose last four digits don't decide, digits after punctuation
@@ -443,7 +444,8 @@ def _comma_splitters(model: _Model) -> list[pre_tokenizers.PreTokenizer]:
     before: dict[str, set[str]] = defaultdict(set)
     for rule in rules:
         before[rule.text].add(rule.before)
-    # A piece such as `,000` may win over the digit-comma piece: no cut where one could follow.
+    # A piece such as `,000` may win over the digit-comma piece, so there's no cut where one could follow. Hence no
+    # piece begins with the comma after a cut, and it needs no cut of its own.
     goes_on = {
         text[i + 1]
         for text in model.matched
@@ -455,8 +457,7 @@ def _comma_splitters(model: _Model) -> list[pre_tokenizers.PreTokenizer]:
     end = f"(?=,(?!{_one_of(goes_on)}))" if goes_on else "(?=,)"
     # The first condition is there for speed: it fails at once in words without a comma after a digit.
     pattern = rf"(?=.{{0,{longest - 1}}}[0-9],)(?:{'|'.join(alternatives)}){end}"
-    # Words begin with a blank, so one that begins with a comma is what the first cut has left.
-    return [pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.Split(Regex(r"\A,"), "isolated")]
+    return [pre_tokenizers.Split(Regex(pattern), "isolated")]
 
 
 def _lookbehind(patterns: set[str]) -> str:
@@ -499,8 +500,7 @@ def _contexts(matched: set[str]) -> list[_Context]:
     joined = {a for text in matched for a, b in pairwise(text) if b in DIGITS and a not in DIGITS}
     joined.discard(BLANK)
     starts = [_Context(BLANK + c, BLANK + re.escape(c)) for c in sorted(joined)]
-    # The sample's last character is a private one, which no piece contains.
-    other = _Context(BLANK + "\ue000", _one_of({BLANK, *DIGITS, *joined}, negated=True))
+    other = _Context(BLANK + UNSEEN, _one_of({BLANK, *DIGITS, *joined}, negated=True))
     return [_Context(BLANK, BLANK), *starts, other]
 
 

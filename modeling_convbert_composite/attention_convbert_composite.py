@@ -86,6 +86,13 @@ def masked_score(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).min / 2
 
 
+def add_up(first: torch.Tensor | None, second: torch.Tensor | None) -> torch.Tensor | None:
+    """The sum of what is there."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second
+
+
 def position_bias(
     query_slots: torch.Tensor | None,
     key_slots: torch.Tensor | None,
@@ -98,12 +105,10 @@ def position_bias(
     `query_slots` (B or 1, H, L or 1, R), the fixed and the query kernel added up; `key_slots` (B, H, L, R);
     `window` = R if keys beyond K must not be attended -> (B or 1, H, L, L), or None if nothing is on.
     """
-    bias = None
-    if query_slots is not None:
-        bias = spread_query_slots(query_slots, length)
-    if key_slots is not None:
-        key_bias = spread_key_slots(key_slots)
-        bias = key_bias if bias is None else bias + key_bias
+    bias = add_up(
+        None if query_slots is None else spread_query_slots(query_slots, length),
+        None if key_slots is None else spread_key_slots(key_slots),
+    )
     if window is not None and bias is not None:
         bias = bias.masked_fill(outside_window(length, window, bias.device), masked_score(bias.dtype))
     return bias
@@ -226,21 +231,38 @@ def attention_map_of_taps(weights: torch.Tensor) -> torch.Tensor:
     return band[..., half_width : half_width + length]
 
 
+# Whoever writes an additive mask in float16 has -65504 at most, and the paper's code -10000: what is below is hidden.
+HIDDEN_BELOW = -9000
+
+
+def read_token_mask(mask: torch.Tensor) -> torch.Tensor:
+    """
+    Which positions are tokens, (B, L) bool, from a mask of any dtype: (B, L), or of pairs (B, L, L) and (B, H, L, L),
+    where a position that no query sees is padding.
+    """
+    if mask.dim() > 2:
+        visible, _ = read_pairwise_mask(mask[:, None] if mask.dim() == 3 else mask, torch.float32)
+        return visible.any(1).any(1)
+    if not mask.is_floating_point():
+        return mask != 0
+    # 1 = token, 0 = not; or, if there is a negative value, an additive mask.
+    return torch.where((mask < 0).any(), mask > HIDDEN_BELOW, mask > 0)
+
+
 def read_pairwise_mask(mask: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """
     A mask of pairs (B, 1 or H, L, L) of any dtype as who sees whom (bool) and as scores to add (`dtype`).
 
-    Floats are ambiguous: 1 = attend, or an additive mask (0 = attend, very negative = not, in between a bias). A mask
-    with a positive value is of the first kind.
+    Floats are ambiguous: 1 = attend and 0 = not, or an additive mask (0 = attend, very negative = not, else a bias).
+    A mask of ones and zeros, with at least one 1, is of the first kind.
     """
     hidden_score = masked_score(dtype)
     zeros = torch.zeros_like(mask, dtype=dtype)
     if not mask.is_floating_point():
         visible = mask != 0
         return visible, zeros.masked_fill(~visible, hidden_score)
-    is_additive = ~(mask > 0).any()
-    # Whoever writes an additive mask in float16 has -65504 at most, and the original code -10000.
-    visible = torch.where(is_additive, mask > -9000, mask > 0)
+    is_additive = ~(((mask == 0) | (mask == 1)).all() & (mask == 1).any())
+    visible = torch.where(is_additive, mask > HIDDEN_BELOW, mask > 0)
     scores = torch.where(is_additive, mask.to(dtype), zeros)
     return visible, scores.masked_fill(~visible, hidden_score)
 
@@ -288,6 +310,7 @@ def eager_attention(
 
 __all__ = [
     "TAP_WEIGHTS",
+    "add_up",
     "attention_map_of_taps",
     "convbert_weights",
     "convolution",
@@ -304,6 +327,7 @@ __all__ = [
     "position_bias",
     "query_kernel",
     "read_pairwise_mask",
+    "read_token_mask",
     "reference_weights",
     "refuse_borders",
     "span_weights",

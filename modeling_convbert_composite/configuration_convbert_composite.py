@@ -213,6 +213,13 @@ class ConvBertCompositeConfig(PreTrainedConfig):
 
     # Validation: every `validate_*` runs after construction and before saving.
 
+    def validate_names(self) -> None:
+        """An attribute that was set under a misspelt name would be saved, and refused when it is loaded."""
+        names = [field.name for field in fields(self)]
+        _refuse_misspelt(
+            {key: value for key, value in vars(self).items() if key not in names and key[0] != "_"}, names
+        )
+
     def validate_architecture(self) -> None:
         super().validate_architecture()
         self._validate_sizes()

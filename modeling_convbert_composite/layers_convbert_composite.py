@@ -19,6 +19,7 @@ from transformers.utils import TransformersKwargs
 
 from .attention_convbert_composite import (
     TAP_WEIGHTS,
+    add_up,
     attention_map_of_taps,
     convolution,
     depthwise_separable,
@@ -285,6 +286,11 @@ class ConvBertCompositeSelfAttention(nn.Module):
         query, key = self.split_heads(query), self.split_heads(key)
         values = values.transpose(1, 2)  # (B, H, L, D)
         bias = self.score_bias(query, key)
+        if config._attn_implementation == "flex_attention":
+            # It reads a mask of pairs for the first head only, and a bias for as many texts as there are.
+            bias = add_up(bias, attention_mask)
+            bias = bias.expand(*values.shape[:2], -1, -1) if bias is not None else None
+            attention_mask = None
         if not config.query_key_product:
             query = key = torch.zeros_like(values)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(config._attn_implementation, eager_attention_forward)
@@ -312,8 +318,7 @@ class ConvBertCompositeSelfAttention(nn.Module):
         if config.fixed_kernel:
             query_slots = fixed_kernel(self.fixed_kernel)
         if config.query_kernel:
-            dynamic = query_kernel(query, self.query_kernel, self.scaling)
-            query_slots = dynamic if query_slots is None else dynamic + query_slots
+            query_slots = add_up(query_slots, query_kernel(query, self.query_kernel, self.scaling))
         if config.key_kernel:
             key_slots = key_kernel(key, self.key_kernel, self.scaling)
         window = config.kernel_size if config.beyond_kernel == "window" else None
@@ -321,12 +326,7 @@ class ConvBertCompositeSelfAttention(nn.Module):
             # A window without a kernel on the query's side is a fixed kernel of zeros.
             query_slots = query.new_zeros(1, query.shape[1], 1, window)
         bias = position_bias(query_slots, key_slots, query.shape[2], window)
-        if bias is None:
-            return None
-        if config._attn_implementation == "flex_attention":
-            # It indexes the batch, so that a shared bias would be read out of bounds.
-            bias = bias.expand(query.shape[0], -1, -1, -1)
-        return bias.to(query.dtype)
+        return None if bias is None else bias.to(query.dtype)
 
 
 class ConvBertCompositeSubLayerOutput(nn.Module):

@@ -90,13 +90,13 @@ def resolve_problem_type(configured: str | None, num_labels: int, labels: torch.
     """
     if num_labels == 1:
         return "multi_label_classification" if configured == "multi_label_classification" else "regression"
-    if labels.dim() == 1 and not labels.is_floating_point():
+    if labels.numel() == labels.shape[0] and not labels.is_floating_point():
         return "single_label_classification"
     if labels.dim() == 2 and labels.shape[1] == num_labels:
         return "regression" if configured == "regression" else "multi_label_classification"
     raise ValueError(
-        f"`labels` must be integers of shape (batch_size,), or of shape (batch_size, {num_labels}) for several labels "
-        f"or a regression, got {labels.dtype} of shape {tuple(labels.shape)}."
+        f"`labels` must be integers of shape (batch_size,) or (batch_size, 1), or of shape (batch_size, {num_labels}) "
+        f"for several labels or a regression, got {labels.dtype} of shape {tuple(labels.shape)}."
     )
 
 

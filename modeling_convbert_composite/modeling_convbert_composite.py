@@ -27,7 +27,7 @@ from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention_convbert_composite import read_pairwise_mask, refuse_borders
+from .attention_convbert_composite import read_pairwise_mask, read_token_mask, refuse_borders
 from .configuration_convbert_composite import ConvBertCompositeConfig
 from .layers_convbert_composite import (
     ConvBertCompositeConvolution,
@@ -154,9 +154,9 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
                 Token ids; either these or `inputs_embeds`.
             attention_mask (`torch.Tensor` of shape `(batch_size, sequence_length)`, `(batch_size, queries, keys)` or
                 `(batch_size, 1 or heads, queries, keys)`, *optional*):
-                bool, or integers and floats with 1 = attend and 0 = not; a float mask of 3 or 4 dimensions without a
-                positive value is added to the scores instead. In masks of 3 or 4 dimensions a position that no query
-                sees is padding.
+                bool, or integers and floats with 1 = attend and 0 = not. A float mask with other values than these (or
+                with zeros only, if it has 3 or 4 dimensions) is additive: 0 = attend, very negative = not. In masks of
+                3 or 4 dimensions a position that no query sees is padding.
             token_type_ids (`torch.LongTensor` of shape `(batch_size, sequence_length)`, *optional*):
                 Segment ids, 0 if not given; ignored by a model without a segment table.
             position_ids (`torch.LongTensor` of shape `(batch_size or 1, sequence_length)`, *optional*):
@@ -168,8 +168,7 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
             ValueError: both or neither of `input_ids` and `inputs_embeds`; an input longer than the position table;
                 an argument that encoders do not have; a mask with borders that convolutions would cross.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Pass exactly one of `input_ids` and `inputs_embeds`.")
+        one_of(input_ids, inputs_embeds)
         for name, reason in REFUSED_ARGUMENTS.items():
             if kwargs.get(name) is not None:
                 raise ValueError(f"`{name}` is not supported: {reason}.")
@@ -188,31 +187,40 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
         if attention_mask is None:
             return None, None
         batch, length = hidden_states.shape[:2]
-        expected = {
-            2: (batch, length),
-            3: (batch, length, length),
-            4: (batch, attention_mask.shape[1], length, length),
-        }
+        heads = {1, self.config.num_score_heads, self.config.num_attention_heads}
         if attention_mask.dim() == 4 and attention_mask.shape[2] == 1:
             attention_mask = attention_mask.expand(-1, -1, length, -1)
-        if attention_mask.shape != expected.get(attention_mask.dim()):
+        shapes = [(batch, length), (batch, length, length), *((batch, n, length, length) for n in sorted(heads))]
+        if tuple(attention_mask.shape) not in shapes:
             raise ValueError(
-                f"`attention_mask` must have shape ({batch}, {length}), ({batch}, {length}, {length}) or "
-                f"({batch}, 1 or heads, {length}, {length}), got {tuple(attention_mask.shape)}."
+                f"`attention_mask` must have one of the shapes {', '.join(map(str, shapes))}, got "
+                f"{tuple(attention_mask.shape)}."
             )
-        if attention_mask.dim() == 2:
-            token_mask = attention_mask != 0
+        is_flex = self.config._attn_implementation == "flex_attention"
+        if attention_mask.dim() == 2 and not is_flex:
+            token_mask = read_token_mask(attention_mask)
             mask = create_bidirectional_mask(
                 config=self.config, inputs_embeds=hidden_states, attention_mask=token_mask
             )
             return mask, token_mask
-        if attention_mask.dim() == 3:
+        if attention_mask.dim() == 2:
+            attention_mask = read_token_mask(attention_mask)[:, None, None].expand(-1, -1, length, -1)
+        elif attention_mask.dim() == 3:
             attention_mask = attention_mask[:, None]
         visible, additive = read_pairwise_mask(attention_mask, hidden_states.dtype)
         token_mask = visible.any(1).any(1)
         if self.config.has_convolution:
             refuse_borders(visible, token_mask)
-        return additive, token_mask
+        # Of a mask per head, dynamic-convolution heads have no use for theirs.
+        return additive[:, : self.config.num_score_heads], token_mask
+
+
+def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
+    """The one that was passed; a ValueError if it is neither or both."""
+    given = [tensor for tensor in (input_ids, inputs_embeds) if tensor is not None]
+    if len(given) != 1:
+        raise ValueError("Pass exactly one of `input_ids` and `inputs_embeds`.")
+    return given[0]
 
 
 class ConvBertCompositeTaskModel(ConvBertCompositePreTrainedModel):
@@ -244,6 +252,16 @@ class ConvBertCompositeMLMModel(ConvBertCompositeTaskModel):
     def __init__(self, config: ConvBertCompositeConfig):
         super().__init__(config)
         self.mlm_head = ConvBertCompositeMLMHead(config)
+        self.ignore_tied_decoder()
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """As in transformers; whether the decoder is saved follows the config as it is now."""
+        self.ignore_tied_decoder()
+        super().save_pretrained(*args, **kwargs)
+
+    def ignore_tied_decoder(self) -> None:
+        """A tied decoder is not in the file; told so, the Trainer does not warn that it is missing when it resumes."""
+        self._keys_to_ignore_on_save = set(self._tied_weights_keys) if self.config.tie_word_embeddings else set()
 
     def get_output_embeddings(self) -> nn.Linear:
         return self.mlm_head.decoder
@@ -446,8 +464,8 @@ class ConvBertCompositeForTokenClassification(ConvBertCompositeTaskModel):
             **kwargs,
         )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        if labels is not None and attention_mask is not None and attention_mask.dim() == 2:
-            labels = labels.masked_fill(attention_mask == 0, IGNORED)
+        if labels is not None and attention_mask is not None:
+            labels = labels.masked_fill(~read_token_mask(attention_mask), IGNORED)
         return TokenClassifierOutput(
             loss=None if labels is None else cross_entropy(logits, labels, kwargs.get("num_items_in_batch")),
             logits=logits,
@@ -527,7 +545,7 @@ class ConvBertCompositeForMultipleChoice(ConvBertCompositeTaskModel):
         labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
             The right choice, from 0 to `num_choices - 1`.
         """
-        num_choices = next(given.shape[1] for given in (input_ids, inputs_embeds) if given is not None)
+        num_choices = one_of(input_ids, inputs_embeds).shape[1]
         inputs = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,

@@ -221,6 +221,8 @@ def collect(
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """What is compared, and a loss that depends on all outputs at real tokens."""
     outputs = {f"hidden_states.{n}": states[tokens] for n, states in enumerate(hidden_states)}
+    # What the embeddings make of padding is well defined, its position too.
+    outputs["embeddings"] = hidden_states[0]
     outputs["logits"] = logits[tokens]
     # The pooler reads position 0: nobody says what it holds if that is padding.
     outputs["sentence"] = sentence[tokens[:, 0]]

@@ -877,7 +877,7 @@ def test_a_mask_per_head(option: str, backend: str) -> None:
 )
 def test_masks_of_a_wrong_shape_are_refused(shape: tuple[int, ...]) -> None:
     model = build()
-    with pytest.raises(ValueError, match=r"`attention_mask` must have shape \(3, 11\), .* got"):
+    with pytest.raises(ValueError, match=r"`attention_mask` must have one of the shapes \(3, 11\), .* got"):
         model(input_ids=text_batch(model.config)["input_ids"], attention_mask=torch.ones(shape))
 
 

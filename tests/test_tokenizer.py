@@ -27,6 +27,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 sentencepiece = pytest.importorskip("sentencepiece", reason="needs the `convert` extra")
 model_pb2 = pytest.importorskip("sentencepiece.sentencepiece_model_pb2", reason="needs protobuf")
 
+from modeling_convbert_composite.conversion import convert_tokenizer  # noqa: E402
 from modeling_convbert_composite.conversion.convert_tokenizer import (  # noqa: E402
     build_tokenizer,
     digit_comma_pieces,
@@ -548,6 +549,43 @@ def test_issue_r36_golden(golden_folder: Path, golden_tokenizer: PreTrainedToken
 def test_digit_comma_share(tokenizer: PreTrainedTokenizerFast, original: Original) -> None:
     """The floor is a documented limit: tokenizer.json can't express rule 4, and these texts are all about commas."""
     assert share_of_agreement(tokenizer, original, numbers_with_commas()) >= 0.98
+
+
+@pytest.fixture
+def comma_model(model_file: Path, tmp_path: Path) -> Callable[..., Path]:
+    """A model whose digit-comma pieces nearly always win, with more pieces if wished."""
+
+    def make(**more: float) -> Path:
+        proto = model_pb2.ModelProto()
+        proto.ParseFromString(model_file.read_bytes())
+        for piece in proto.pieces:
+            piece.score += 4 if re.search(r"\d,\Z", piece.piece) else 0
+        for text, score in more.items():
+            proto.pieces.add(piece=text, score=score)
+        file = tmp_path / "comma.model"
+        file.write_bytes(proto.SerializeToString())
+        return file
+
+    return make
+
+
+def test_digit_comma_share_where_such_pieces_are_likely(comma_model: Callable[..., Path]) -> None:
+    """Making the pieces unmatchable is not enough then: 94 % without the cuts."""
+    file = comma_model()
+    assert share_of_agreement(build_tokenizer(file), Original(file), numbers_with_commas()) >= 0.985
+
+
+def test_cuts_harm_nothing(comma_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pieces go on after the comma, no text comes out worse than without the cuts."""
+    file = comma_model(**{",000": -4.0, ',"': -0.5, ",1": -1.0})
+    original, texts = Original(file), numbers_with_commas()
+    with_cuts = plain_ids(build_tokenizer(file), texts)
+    monkeypatch.setattr(convert_tokenizer, "MAX_COMMA_RULES", 0)
+    without = plain_ids(build_tokenizer(file), texts)
+    changed = [texts[i] for i in range(len(texts)) if with_cuts[i] != without[i]]
+    worse = [texts[i] for i in range(len(texts)) if without[i] == original.ids(texts[i]) != with_cuts[i]]
+    assert changed
+    assert not worse
 
 
 def test_digit_comma_share_golden(golden_folder: Path, golden_tokenizer: PreTrainedTokenizerFast) -> None:

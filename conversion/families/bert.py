@@ -4,6 +4,7 @@
 from typing import Any
 
 from modeling_convbert_composite import ConvBertCompositeConfig
+from modeling_convbert_composite.configuration.reference_flags import BERT_FIELDS
 from modeling_convbert_composite.conversion.families.base import (
     BARE_ENCODER,
     Family,
@@ -63,29 +64,8 @@ HEAD_NAMES = {
 # Index buffers of old versions, and a pooler that the head at hand does not read.
 DROPPED = (r"embeddings\.(position_ids|token_type_ids)", r"pooler\.dense\.(weight|bias)")
 
-# Fields of the same name and meaning.
-SHARED_FIELDS = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "initializer_range",
-    "layer_norm_eps",
-    "pad_token_id",
-    "classifier_dropout",
-    "embedding_size",
-    "id2label",
-    "label2id",
-    "problem_type",
-    "is_decoder",
-    "add_cross_attention",
-)
+# Fields of the same name and meaning in all families.
+SHARED_FIELDS = (*BERT_FIELDS, "classifier_dropout", "embedding_size")
 
 # No kernels, absolute positions: what most families start from.
 PLAIN_ATTENTION = {"position_embedding_type": "absolute", "fixed_kernel": False, "query_kernel": False}
