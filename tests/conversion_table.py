@@ -1,7 +1,7 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """
-Prints the table of docs/conversion.md: for each family the largest difference that its proofs show, over every case and
-head of tests/test_zoo.py and every variant of tests/test_conversion.py. Run: `python tests/conversion_table.py`.
+Prints the table of docs/conversion.md: for each family the largest difference that its proofs show, over every case
+and head of tests/test_zoo.py and every variant of tests/test_conversion.py. Run: `python tests/conversion_table.py`.
 """
 
 import logging

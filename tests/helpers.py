@@ -86,7 +86,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "untied": {"tie_word_embeddings": False},
 }
 
-# Reads across padding on purpose, to equal an original that does (DESIGN.md 6).
+# Reads across padding on purpose, to equal an original that does.
 LEAKING_OPTIONS = {"dynamic_convbert"}
 
 

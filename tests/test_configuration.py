@@ -25,7 +25,7 @@ from modeling_convbert_composite.configuration import from_reference_flags, list
 # The strict dataclass of huggingface_hub wraps what validators raise; the message stays.
 REFUSED = (ValueError, StrictDataclassError)
 
-# DESIGN.md 3: BERT's names and defaults, then ours.
+# BERT's names and defaults, then ours.
 DEFAULTS = {
     "vocab_size": 30522,
     "hidden_size": 768,
@@ -75,7 +75,7 @@ DEFAULTS = {
 
 
 def own_fields(config: PreTrainedConfig) -> dict[str, Any]:
-    """The fields that DESIGN.md names."""
+    """The documented fields."""
     return {name: getattr(config, name) for name in DEFAULTS}
 
 
@@ -85,7 +85,7 @@ def test_defaults() -> None:
     assert config.model_type == "convbert_composite"
     inherited = {field.name for field in dataclasses.fields(PreTrainedConfig)}
     declared = {field.name for field in dataclasses.fields(ConvBertCompositeConfig)}
-    assert declared - inherited - DEFAULTS.keys() == set(), "a field that DESIGN.md 3 does not name"
+    assert declared - inherited - DEFAULTS.keys() == set(), "an undocumented field"
 
 
 def test_every_field_is_documented() -> None:
@@ -95,7 +95,7 @@ def test_every_field_is_documented() -> None:
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_round_trips(option: str, tmp_path: Path) -> None:
-    """R32: from_dict(to_dict()), JSON, save and load, with labels and odd keys."""
+    """From_dict(to_dict()), JSON, save and load, with labels and odd keys."""
     extra = {"my_key": {"a": [1, None]}, "finetuning_task": "cola", "layer_types_note": "x", "num_labels": 3}
     config = tiny_config(**OPTIONS[option], **extra)
     assert config.num_labels == 3 and config.my_key == {"a": [1, None]}
@@ -140,7 +140,7 @@ def test_num_labels(num_labels: int) -> None:
 
 
 def test_one_label_drops_a_classification_left_over(tmp_path: Path) -> None:
-    """R57: a classifier's config opened as a regression."""
+    """A classifier's config opened as a regression."""
     config = tiny_config(num_labels=2)
     config.problem_type = "single_label_classification"
     config.save_pretrained(tmp_path)
@@ -246,7 +246,7 @@ def test_a_misspelt_assignment_does_not_spoil_a_folder(tmp_path: Path) -> None:
     ids=lambda value: str(value)[:20],
 )
 def test_wrong_types_are_refused(field: str, value: Any) -> None:
-    """R32: at construction and on assignment, naming the field."""
+    """At construction and on assignment, naming the field."""
     with pytest.raises(REFUSED, match=f"'{field}'"):
         tiny_config(**{field: value})
     config = tiny_config()
@@ -419,7 +419,7 @@ def test_unusual_but_allowed(overrides: dict[str, Any]) -> None:
 
 
 def test_projections_that_nothing_reads_are_not_created() -> None:
-    """DESIGN.md 3: no query without a term or a head that reads queries, and so on."""
+    """No query without a term or a head that reads queries, and so on."""
 
     def has(**overrides: Any) -> tuple[bool, bool]:
         names = ConvBertCompositeModel(tiny_config(**overrides)).state_dict()
@@ -434,7 +434,7 @@ def test_projections_that_nothing_reads_are_not_created() -> None:
     assert has(**OPTIONS["fixed_only"], dynamic_convolution_heads=2) == (True, False)
 
 
-# PAPER.md 7, measured on the authors' code: small, base.
+# Measured on the authors' code: small, base.
 COUNTS = {
     "absolute": (13_430_708, 108_821_044),
     "none": (13_414_324, 108_722_740),
@@ -506,7 +506,7 @@ def test_small_presets_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_what_the_flags_say(name: str) -> None:
-    """The presets and the flags of the paper's code describe the same models (PAPER.md 7, golden README 3)."""
+    """The presets and the flags of the paper's code describe the same models."""
     _, size, variant = name.split("-", 2)
     depth = "convolution_depth_mixed_no_act 8 1"
     flags: dict[str, dict[str, Any]] = {

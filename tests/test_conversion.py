@@ -370,7 +370,7 @@ def test_training_arguments_are_never_opened(source: Path, tmp_path: Path) -> No
 
 
 def test_code_named_by_the_source_never_runs(source: Path, tmp_path: Path) -> None:
-    """R33: neither `trust_remote_code` nor `auto_map` in the source's files switches anything on."""
+    """Neither `trust_remote_code` nor `auto_map` in the source's files switches anything on."""
     marker = tmp_path / "marker"
     (source / "evil.py").write_text(f"open({str(marker)!r}, 'w')\nclass Evil: pass\n")
     config = json.loads((source / "config.json").read_text())
@@ -617,7 +617,7 @@ def test_converted_encoder_loads_into_any_head(source: Path, tmp_path: Path) -> 
     ids=["package", "module", "file path", "console command"],
 )
 def test_every_way_to_call_it(command: list[str], source: Path, tmp_path: Path) -> None:
-    """R70: none of them depends on the working folder."""
+    """None of them depends on the working folder."""
     result = subprocess.run(
         [*command, "source", "out"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )

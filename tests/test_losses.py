@@ -113,7 +113,7 @@ def accumulation_cases() -> dict[str, Any]:
 @pytest.mark.parametrize("case", accumulation_cases())
 def test_accumulation_does_not_change_a_step(case: str, tmp_path: Path) -> None:
     """
-    R55: 8 x 1 against 2 x 4, uneven label counts: the same weights after one step.
+    8 x 1 against 2 x 4, uneven label counts: the same weights after one step.
 
     Two limits, as the Trainer counts `labels` and nothing else:
     - PreTraining with both losses: a micro-batch's sentence loss weighs as its share of the word labels, so that
@@ -181,7 +181,7 @@ def test_num_items_in_batch(name: str, as_tensor: bool) -> None:
 @pytest.mark.parametrize("shape", [(3,), (3, 1)], ids=str)
 @pytest.mark.parametrize("precision", ["float32", "float64", "bfloat16", "autocast"])
 def test_regression(precision: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """R57: mean squared error, [B] and [B, 1], without a broadcast to [B, B]."""
+    """Mean squared error, [B] and [B, 1], without a broadcast to [B, B]."""
     model = HEADS["sequence"].build(num_labels=1)
     inputs = text_batch(model.config)
     labels = torch.tensor([0.0, 2.5, 5.0]).to(dtype)
@@ -252,7 +252,7 @@ def test_labels_that_fit_no_loss(labels: torch.Tensor) -> None:
     ],
 )
 def test_a_problem_type_left_over(left_over: str, num_labels: int, labels: torch.Tensor, used: str) -> None:
-    """R57, in memory: what fits the labels is used, the configured type only where both would fit."""
+    """In memory: what fits the labels is used, the configured type only where both would fit."""
     model = HEADS["sequence"].build(num_labels=num_labels)
     model.config.problem_type = left_over
     output = model(**text_batch(model.config), labels=labels)
@@ -268,7 +268,7 @@ def test_a_problem_type_left_over(left_over: str, num_labels: int, labels: torch
 
 @pytest.mark.parametrize("auto", [True, False], ids=["auto", "direct"])
 def test_a_problem_type_left_over_in_a_file(auto: bool, tmp_path: Path) -> None:
-    """R57, through files: two classes, then one value, then three classes, then several labels."""
+    """Through files: two classes, then one value, then three classes, then several labels."""
     loader = (
         transformers.AutoModelForSequenceClassification if auto else ConvBertCompositeForSequenceClassification
     ).from_pretrained
@@ -301,7 +301,7 @@ def test_a_problem_type_left_over_in_a_file(auto: bool, tmp_path: Path) -> None:
 
 
 def test_pretraining_label_combinations() -> None:
-    """R60: each loss by hand, alone, together, and none."""
+    """Each loss by hand, alone, together, and none."""
     model = HEADS["pretraining"].build()
     inputs = text_batch(model.config)
     words, order = HEADS["mlm"].labels(model.config)["labels"], torch.tensor([0, 1, 1])
@@ -369,7 +369,7 @@ def test_answers_outside_the_input() -> None:
 
 @pytest.mark.parametrize("choices", [2, 5])
 def test_multiple_choice(choices: int) -> None:
-    """R60: the number of choices comes from the input, `num_labels` plays no part."""
+    """The number of choices comes from the input, `num_labels` plays no part."""
     model = HEADS["choice"].build()
     assert model.config.num_labels == 2
     texts = text_batch(model.config, 3 * choices)
@@ -401,7 +401,7 @@ def ignored_labels(name: str) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("count", [None, 0, torch.tensor(0)], ids=["no_count", "0", "tensor0"])
 @pytest.mark.parametrize("name", ["mlm", "token", "pretraining", "sequence", "answer", "choice"])
 def test_no_label_at_all(name: str, count: Any, dtype: torch.dtype) -> None:
-    """R61: the loss is 0, and so is every gradient."""
+    """The loss is 0, and so is every gradient."""
     head = HEADS[name]
     model = head.build().to(dtype)
     output = model(**head.inputs(model.config), **ignored_labels(name), num_items_in_batch=count)
@@ -435,7 +435,7 @@ def test_no_value_at_all(kind: str) -> None:
 @pytest.mark.parametrize("batch_size", [1, 2])
 @pytest.mark.parametrize("name", ["mlm", "pretraining", "token"])
 def test_training_on_texts_without_labels(name: str, batch_size: int, tmp_path: Path) -> None:
-    """R61: three-word texts, most without a masked word; no weight is ever NaN, and empty steps change nothing."""
+    """Three-word texts, most without a masked word; no weight is ever NaN, and empty steps change nothing."""
     head = HEADS[name]
     model = randomise(head.model_class(head.config()), scale=0.2)
     ids = random_ids(model.config, (8, 3))
@@ -555,7 +555,7 @@ def test_the_log_is_watched(transformers_log: list[str], tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["mlm", "pretraining", "sequence"])
 def test_resuming_equals_not_stopping(name: str, transformers_log: list[str], tmp_path: Path) -> None:
-    """R17: six steps with dropout, and three plus three; also `load_best_model_at_end`, both without a warning."""
+    """Six steps with dropout, and three plus three; also `load_best_model_at_end`, both without a warning."""
     head = HEADS[name]
     rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
     # The later evaluation is the better one, so that the weights loaded at the end are those of the last step.

@@ -323,7 +323,7 @@ def test_initializer_range_is_used() -> None:
 
 @options
 def test_missing_tensors_get_start_values(option: str, tmp_path: Path) -> None:
-    """R06: a third of the tensors taken away in turn, so that every module has loaded and missing ones together."""
+    """A third of the tensors taken away in turn, so that every module has loaded and missing ones together."""
     model = build(option)
     model.save_pretrained(tmp_path)
     saved = load_file(tmp_path / WEIGHTS)
@@ -344,7 +344,7 @@ def test_missing_tensors_get_start_values(option: str, tmp_path: Path) -> None:
 
 
 def test_a_kernel_a_table_and_a_bias_missing(tmp_path: Path) -> None:
-    """R06 as reported, on one layer; the other layer keeps its own."""
+    """On one layer; the other layer keeps its own."""
     model = build("value_separable_depthwise")
     model.save_pretrained(tmp_path)
     saved = load_file(tmp_path / WEIGHTS)
@@ -403,7 +403,7 @@ def test_every_head_into_the_bare_encoder(head: Head, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["sequence", "token"])
 def test_mismatched_classifier(name: str, tmp_path: Path) -> None:
-    """R07: two labels saved, five loaded."""
+    """Two labels saved, five loaded."""
     head = HEADS[name]
     model = head.build(num_labels=2)
     model.save_pretrained(tmp_path)
@@ -431,7 +431,7 @@ def test_mismatched_classifier(name: str, tmp_path: Path) -> None:
 @tied
 @mlm_heads
 def test_tying(head: Head, tie: bool, tmp_path: Path) -> None:
-    """R09 and R12: what is stored, and what shares storage after loading and after a step."""
+    """What is stored, and what shares storage after loading and after a step."""
     model = head.build(tie_word_embeddings=tie)
     inputs, labels = head.inputs(model.config), head.labels(model.config)
     expected = model(**inputs)
@@ -467,7 +467,7 @@ def test_untied_checkpoint_keeps_its_decoder(tmp_path: Path) -> None:
 @tied
 @mlm_heads
 def test_resizing_the_vocabulary(head: Head, tie: bool, tmp_path: Path) -> None:
-    """R13: +7, then -3."""
+    """+7, then -3."""
     model = head.build(tie_word_embeddings=tie)
     old = state_copy(model)
     vocabulary = model.config.vocab_size
@@ -750,7 +750,7 @@ def test_choosing_the_backend_on_loading(tmp_path: Path) -> None:
 @backends
 @pytest.mark.parametrize("option", [name for name in OPTIONS if name not in LEAKING_OPTIONS])
 def test_padding_does_not_leak(option: str, backend: str) -> None:
-    """R42: one text alone against the same text padded on the right, padding ids random, in train mode too."""
+    """One text alone against the same text padded on the right, padding ids random, in train mode too."""
     length = 9
     # Room for the padding: positions are looked up at padded places as well.
     model = build(option, "base", max_position_embeddings=80)
@@ -821,7 +821,7 @@ def _masks(mask: torch.Tensor) -> dict[str, torch.Tensor]:
 @backends
 @options
 def test_masks_of_every_form_mean_the_same(option: str, backend: str) -> None:
-    """R52: 2, 3 and 4 dimensions; bool, integer, float, additive."""
+    """2, 3 and 4 dimensions; bool, integer, float, additive."""
     model = build(option)
     model.set_attn_implementation(backend)
     inputs = text_batch(model.config)
@@ -884,7 +884,7 @@ def test_masks_of_a_wrong_shape_are_refused(shape: tuple[int, ...]) -> None:
 @backends
 @options
 def test_packed_texts(option: str, backend: str) -> None:
-    """R52: two texts in one row with a block mask equal the two alone, or a model with convolutions refuses."""
+    """Two texts in one row with a block mask equal the two alone, or a model with convolutions refuses."""
     model = build(option)
     model.set_attn_implementation(backend)
     first, second = random_ids(model.config, (1, 6)), random_ids(model.config, (1, 9), seed=1)
@@ -910,7 +910,7 @@ def test_packed_texts(option: str, backend: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @options
 def test_a_row_without_tokens_stays_finite(option: str, dtype: torch.dtype, backend: str) -> None:
-    """R44: outputs, loss and gradients finite, the other rows unchanged."""
+    """Outputs, loss and gradients finite, the other rows unchanged."""
     model = randomise(build(option), scale=0.2).to(dtype)
     model.set_attn_implementation(backend)
     inputs = text_batch(model.config)
@@ -931,7 +931,7 @@ def test_a_row_without_tokens_stays_finite(option: str, dtype: torch.dtype, back
 
 @pytest.mark.parametrize("option", [name for name in OPTIONS if "absolute" not in str(OPTIONS[name])])
 def test_any_length(option: str) -> None:
-    """R48: without a table `max_position_embeddings` is no limit, and one token is enough."""
+    """Without a table `max_position_embeddings` is no limit, and one token is enough."""
     model = build(option, "mlm")
     longest = model.config.max_position_embeddings
     for backend in ("sdpa", "eager"):
@@ -944,7 +944,7 @@ def test_any_length(option: str) -> None:
 
 
 def test_long_texts_equal_a_loop() -> None:
-    """R48: formula 7 of PAPER.md, pair by pair, at twice the configured maximum."""
+    """The formula of composite attention, pair by pair, at twice the configured maximum."""
     config = tiny_config(num_hidden_layers=1)
     model = randomise(ConvBertCompositeModel(config)).eval()
     attention = model.encoder.layer[0].attention.self
@@ -1055,7 +1055,7 @@ def _check_precision(head: Head, overrides: dict[str, Any], backend: str) -> Non
 
 @heads
 def test_low_precision_of_every_head(head: Head) -> None:
-    """R46: wholly in bfloat16 and float16, and under autocast."""
+    """Wholly in bfloat16 and float16, and under autocast."""
     _check_precision(head, {}, "sdpa")
 
 
@@ -1100,7 +1100,7 @@ def test_float64() -> None:
 @pytest.mark.parametrize("use_reentrant", [True, False], ids=["reentrant", "not_reentrant"])
 @pytest.mark.parametrize("option", ["composite", "depthwise", "qkv_separable", "dynamic_span", "window", "absolute"])
 def test_gradient_checkpointing(option: str, use_reentrant: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R56: loss, gradients and attentions as without, on a padded batch."""
+    """Loss, gradients and attentions as without, on a padded batch."""
     calls = []
     forward = ConvBertCompositeLayer.feed_forward
     monkeypatch.setattr(ConvBertCompositeLayer, "feed_forward", lambda *args: calls.append(1) or forward(*args))
@@ -1213,7 +1213,7 @@ def test_dropout_rates_come_from_the_config() -> None:
 
 @options
 def test_nothing_is_kept_after_forward(option: str) -> None:
-    """R80: no tensor stays behind, neither on modules nor in caches; 37 and 37 x 37 appear nowhere else."""
+    """No tensor stays behind, neither on modules nor in caches; 37 and 37 x 37 appear nowhere else."""
     model = build(option).train()
     for backend in ("sdpa", "eager"):
         model.set_attn_implementation(backend)

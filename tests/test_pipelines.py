@@ -59,7 +59,7 @@ def test_fill_mask(tmp_path: Path) -> None:
 @pytest.mark.parametrize("with_types", [True, False])
 @pytest.mark.parametrize("type_vocab_size", [0, 1, 2])
 def test_text_classification(with_types: bool, type_vocab_size: int, tmp_path: Path) -> None:
-    """R77: with and without token_type_ids, for models with and without a segment table."""
+    """With and without token_type_ids, for models with and without a segment table."""
     folder = saved(tmp_path, "sequence", with_types, type_vocab_size=type_vocab_size)
     answers = pipeline("text-classification", model=folder, top_k=None)(["the cat sat .", "a big dog"])
     assert [len(answer) for answer in answers] == [3, 3]

@@ -27,7 +27,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 sentencepiece = pytest.importorskip("sentencepiece", reason="needs the `convert` extra")
 model_pb2 = pytest.importorskip("sentencepiece.sentencepiece_model_pb2", reason="needs protobuf")
 
-from modeling_convbert_composite.conversion import convert_tokenizer  # noqa: E402
+from modeling_convbert_composite.conversion import comma_rules  # noqa: E402
 from modeling_convbert_composite.conversion.convert_tokenizer import (  # noqa: E402
     build_tokenizer,
     digit_comma_pieces,
@@ -37,7 +37,7 @@ from modeling_convbert_composite.conversion.convert_tokenizer import (  # noqa: 
 
 BLANK = "\u2581"
 SPECIAL = ("[CLS]", "[SEP]", "<unk>", "<pad>", "[MASK]")
-R36 = ["3.0,", "1,000,", "2021,", "a,"]
+AFTER_DIGITS = ["3.0,", "1,000,", "2021,", "a,"]
 
 # Cased on purpose, like the original's training text: the pieces with capitals are never used.
 SENTENCES = """
@@ -536,13 +536,13 @@ def test_digit_comma_ids_are_never_produced(
 
 def test_issue_r36(tokenizer: PreTrainedTokenizerFast, original: Original) -> None:
     """google-research/albert#249: the wrapper differs from raw SentencePiece here."""
-    assert plain_ids(tokenizer, R36) == [original.ids(text) for text in R36]
-    assert any(original.resplits(text) for text in R36)
+    assert plain_ids(tokenizer, AFTER_DIGITS) == [original.ids(text) for text in AFTER_DIGITS]
+    assert any(original.resplits(text) for text in AFTER_DIGITS)
 
 
 def test_issue_r36_golden(golden_folder: Path, golden_tokenizer: PreTrainedTokenizerFast) -> None:
     original = Original(golden_folder / "tokenizer" / "spm.model")
-    texts = [*R36, "3,", "000,", "7,45, 12,", "2000,", "(360,"]
+    texts = [*AFTER_DIGITS, "3,", "000,", "7,45, 12,", "2000,", "(360,"]
     assert plain_ids(golden_tokenizer, texts) == [original.ids(text) for text in texts]
 
 
@@ -580,7 +580,7 @@ def test_cuts_harm_nothing(comma_model: Callable[..., Path], monkeypatch: pytest
     file = comma_model(**{",000": -4.0, ',"': -0.5, ",1": -1.0})
     original, texts = Original(file), numbers_with_commas()
     with_cuts = plain_ids(build_tokenizer(file), texts)
-    monkeypatch.setattr(convert_tokenizer, "MAX_COMMA_RULES", 0)
+    monkeypatch.setattr(comma_rules, "MAX_COMMA_RULES", 0)
     without = plain_ids(build_tokenizer(file), texts)
     changed = [texts[i] for i in range(len(texts)) if with_cuts[i] != without[i]]
     worse = [texts[i] for i in range(len(texts)) if without[i] == original.ids(texts[i]) != with_cuts[i]]

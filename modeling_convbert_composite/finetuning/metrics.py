@@ -65,7 +65,7 @@ def defined(correlation: Callable[..., tuple[float, float]], first: Array, secon
 
 def multi_label(predictions: Array, labels: Array) -> Scores:
     """0 and 1 of shape (texts, labels): F1 over all decisions, mean F1 of the labels, share of exact texts."""
-    labels = not_empty(labels)
+    not_empty(labels)
     return {
         "micro_f1": float(sk.f1_score(labels, predictions, average="micro", zero_division=0.0)),
         "macro_f1": float(sk.f1_score(labels, predictions, average="macro", zero_division=0.0)),
