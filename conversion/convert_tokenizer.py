@@ -12,9 +12,9 @@ The original reads its `.model` with the slow ALBERT tokenizer of its day, which
 5. a run of unknown characters is one `<unk>`;
 6. [CLS] A [SEP] B [SEP] with segments 0 and 1, padding on the right.
 
-`tokenizer.json` can say all of them but the fourth, since its result depends on a search that the first one has already
-made; `comma_rules.py` says how close this comes. No name below appears in the saved files, so that they load without
-this package.
+`tokenizer.json` can say all of them but the fourth, since its result depends on a search that the first one has
+already made; `comma_rules.py` says how close this comes. No name below appears in the saved files, so that they load
+without this package.
 """
 
 import json
