@@ -122,7 +122,19 @@ def info(path: Annotated[Path, typer.Argument(help="A checkpoint folder, ours or
         show_table(title, ["", ""], rows)
 
 
+def convert_help() -> str:
+    """The help of `convert`, which lists the families."""
+    from modeling_convbert_composite.conversion import FAMILIES
+
+    families = "\n\n".join(f"{family.name}: {family.exact}." for family in FAMILIES.values())
+    return (
+        "Convert a checkpoint to ours, with proof: prints the largest difference of every output, fails above the "
+        f"tolerance and then leaves nothing behind. Families, and what is exact:\n\n{families}"
+    )
+
+
 @app.command(
+    help=convert_help(),
     epilog="Example: convbert-composite convert ./bert-experiments/bert ./composite --tokenizer ./spm.model",
 )
 def convert(
@@ -142,10 +154,6 @@ def convert(
         bool, typer.Option("--drop-absolute", help="Take the position table away after the proof; outputs change.")
     ] = False,
 ) -> None:
-    """
-    Convert a checkpoint to ours, with proof: prints the largest difference of every output, fails above the tolerance
-    and then leaves nothing behind.
-    """
     from modeling_convbert_composite.conversion import convert as run
 
     report = run(

@@ -47,10 +47,11 @@ def main() -> None:
             found = (hidden, logits, max(exact_differences(source).values()))
             worst[report.family] = [max(pair) for pair in zip(worst[report.family], found, strict=True)]
             count[report.family] += 1
-    print("| family | checkpoints | hidden states | logits | in float64 |")
-    print("| --- | --- | --- | --- | --- |")
-    for family, values in worst.items():
-        print(f"| `{family}` | {count[family]} | {' | '.join(f'{value:.0e}' for value in values)} |")
+    print("| family (`--from`) | what is exact | checkpoints | hidden states | logits | in float64 |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name, values in worst.items():
+        numbers = " | ".join(f"{value:.0e}" for value in values)
+        print(f"| `{name}` | {FAMILIES[name].exact} | {count[name]} | {numbers} |")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from original import original_flags, write_original
 from modeling_convbert_composite import registry_packages
 from modeling_convbert_composite.cli import main
 from modeling_convbert_composite.configuration import list_presets
+from modeling_convbert_composite.conversion import FAMILIES
 
 
 VERBS = ("demo", "presets", "info", "convert", "verify")
@@ -40,6 +41,12 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(verb, "--help") == 0
     assert f"Example: convbert-composite {verb}" in capsys.readouterr().out
+
+
+def test_the_help_of_convert_lists_the_families(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("convert", "--help") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert all(f"{family.name}: {family.exact}." in printed for family in FAMILIES.values())
 
 
 @pytest.mark.parametrize(

@@ -464,6 +464,18 @@ def test_untied_checkpoint_keeps_its_decoder(tmp_path: Path) -> None:
     assert not torch.equal(loaded.mlm_head.decoder.weight, loaded.get_input_embeddings().weight)
 
 
+@mlm_heads
+def test_a_decoder_untied_by_hand_is_saved(head: Head, tmp_path: Path) -> None:
+    """R09: what does not share storage is in the file, whatever the config says; nothing is dropped in silence."""
+    model = head.build()
+    decoder = model.get_output_embeddings()
+    decoder.weight = nn.Parameter(decoder.weight.detach() + 1)
+    model.save_pretrained(tmp_path)
+    saved = load_file(tmp_path / WEIGHTS)
+    assert "mlm_head.decoder.weight" in saved
+    assert torch.equal(saved["mlm_head.decoder.weight"], decoder.weight)
+
+
 @tied
 @mlm_heads
 def test_resizing_the_vocabulary(head: Head, tie: bool, tmp_path: Path) -> None:
