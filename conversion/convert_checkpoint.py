@@ -147,10 +147,10 @@ def build_model(plan: Plan) -> ConvBertCompositePreTrainedModel:
     Raises:
         ConversionError: a tensor is missing, left over or of another shape, by name.
     """
-    if plan.head:
-        model = HEADS[plan.head](plan.config)
-    else:
-        model = HEADS[""](plan.config, add_pooling_layer=any(name.startswith("pooler.") for name in plan.tensors))
+    options = {} if plan.head else {"add_pooling_layer": any(name.startswith("pooler.") for name in plan.tensors)}
+    # Without memory, so that a config of absurd sizes is found out by its shapes.
+    with torch.device("meta"):
+        model = HEADS[plan.head](plan.config, **options)
     expected = model.state_dict()
     missing = sorted(expected.keys() - plan.tensors.keys())
     if missing:
@@ -163,7 +163,10 @@ def build_model(plan: Plan) -> ConvBertCompositePreTrainedModel:
                 f"{name!r} has shape {tuple(tensor.shape)} in the source, where its config.json gives "
                 f"{tuple(expected[name].shape)}."
             )
-    model.load_state_dict(plan.tensors)
+    model.load_state_dict(
+        {name: tensor.to(torch.float32, copy=True) for name, tensor in plan.tensors.items()}, assign=True
+    )
+    model.tie_weights()
     return model.eval()
 
 

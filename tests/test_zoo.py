@@ -441,6 +441,63 @@ def test_half_precision_is_kept_unless_tables_are_computed(tmp_path: Path) -> No
         assert convert(source, tmp_path / f"out {case}").dtype == expected
 
 
+def word_table(tensors: dict[str, torch.Tensor]) -> str:
+    return next(name for name in sorted(tensors) if "word_embeddings" in name)
+
+
+def spoil_tensors(change: Any) -> Any:
+    def spoil(folder: Path) -> None:
+        file = folder / "model.safetensors"
+        tensors = load_file(file)
+        change(tensors, word_table(tensors))
+        save_file(tensors, file, metadata={"format": "pt"})
+
+    return spoil
+
+
+def truncate(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+SPOILS: dict[str, Any] = {
+    "truncated": truncate,
+    "missing": spoil_tensors(lambda tensors, name: tensors.pop(name)),
+    "extra": spoil_tensors(lambda tensors, name: tensors.update({"surprise.weight": torch.ones(2)})),
+    "wrong shape": spoil_tensors(lambda tensors, name: tensors.update({name: torch.ones(3, 5)})),
+    "one dimension": spoil_tensors(lambda tensors, name: tensors.update({name: torch.ones(7)})),
+    "NaN": spoil_tensors(lambda tensors, name: tensors[name].fill_(float("nan"))),
+    "hidden size a list": lambda folder: edit_config(folder, hidden_size=[32], dim=[32]),
+    "hidden size a path": lambda folder: edit_config(folder, hidden_size="/etc/passwd", dim="/etc/passwd"),
+    "no layers": lambda folder: edit_config(folder, num_hidden_layers=0, n_layers=0),
+    "a billion layers": lambda folder: edit_config(folder, num_hidden_layers=10**9, n_layers=10**9),
+    "a trillion words": lambda folder: edit_config(folder, vocab_size=10**12),
+    "a billion positions": lambda folder: edit_config(folder, max_position_embeddings=10**9),
+    "negative heads": lambda folder: edit_config(folder, num_attention_heads=-4, n_heads=-4),
+    "heads that do not divide": lambda folder: edit_config(folder, num_attention_heads=7, n_heads=7),
+    "epsilon a string": lambda folder: edit_config(folder, hidden_act=7, activation=7),
+    "an activation of its own": lambda folder: edit_config(folder, hidden_act="os.system", activation="os.system"),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS.keys())
+@pytest.mark.parametrize("family", FAMILIES)
+def test_spoilt_sources_of_every_family(family: str, spoil: Any, tmp_path: Path) -> None:
+    """One line, nothing left behind, in no time."""
+    if family == "bert_convolutions":
+        pytest.skip("tests/test_conversion.py spoils those")
+    if family == "bert_relative":
+        source = relative_source(tmp_path / "source", "bert", {}, "ForMaskedLM", "relative_key")
+    else:
+        case = next(case for case in CASES.values() if case[0] == family)
+        source = tiny_source(tmp_path / "source", *case[1:], "ForMaskedLM")
+    spoil(source)
+    with pytest.raises(ConversionError) as caught:
+        convert(source, tmp_path / "out")
+    assert "\n" not in str(caught.value)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["source"]
+
+
 def test_every_family_has_a_case() -> None:
     tested = {family for family, _, _ in CASES.values()} | {"bert_relative", "bert_convolutions"}
     assert tested == set(FAMILIES)

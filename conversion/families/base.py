@@ -36,6 +36,9 @@ HEADS: dict[str, type[ours.ConvBertCompositePreTrainedModel]] = {
     BARE_ENCODER: ours.ConvBertCompositeModel,
 }
 
+# No encoder has as many; a config that claims more would keep us busy for hours before its tensors are missed.
+MOST_LAYERS = 1000
+
 LAYER_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
@@ -158,13 +161,17 @@ def plan_conversion(family: Family, source: Source) -> Plan:
 
 def read_architecture(family: Family, source: Source) -> tuple[ConvBertCompositeConfig, Layout, str]:
     """Our config for a source, its layout and its head; a ConversionError if it cannot be exact."""
-    family.refuse(source)
     try:
+        family.refuse(source)
         config = ConvBertCompositeConfig(**family.fields(source))
-    except (TypeError, ValueError, KeyError, StrictDataclassError) as error:
+        if config.num_hidden_layers > MOST_LAYERS:
+            raise ConversionError(f"config.json claims {config.num_hidden_layers} layers, more than {MOST_LAYERS}.")
+        layout = drop_unread_bias(family.layout(source, config), source)
+        return config, layout, find_head(layout, source, config)
+    except ConversionError:
+        raise
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, StrictDataclassError) as error:
         raise ConversionError(f"The source's config.json does not fit: {one_line(error)}") from error
-    layout = drop_unread_bias(family.layout(source, config), source)
-    return config, layout, find_head(layout, source, config)
 
 
 def drop_unread_bias(layout: Layout, source: Source) -> Layout:

@@ -53,6 +53,9 @@ HEAD_NAMES = {
 # The head of replaced-token detection in the original files.
 DROPPED = (*bert.DROPPED, r"mask_predictions\..*")
 
+# A kernel has two slots for each token that it reaches; released models reach 512.
+FURTHEST = 1 << 16
+
 # Settings that transformers reads without declaring them.
 UNDECLARED = ("share_att_key", "position_buckets", "norm_rel_ebd", "attention_head_size")
 
@@ -111,8 +114,10 @@ def refuse(source: Source) -> None:
             "DeBERTa-v2 with its convolution layer (`conv_kernel_size`) is not supported: it stands beside the first "
             "layer, not in its attention."
         )
-    if settings.half_width > 0 and settings.is_relative and not source.has(r"rel_embeddings\.weight$"):
+    if settings.is_relative and not source.has(r"rel_embeddings\.weight$"):
         raise ConversionError("The source lacks 'encoder.rel_embeddings.weight', though `relative_attention` is on.")
+    if settings.half_width > FURTHEST:
+        raise ConversionError(f"Relative positions up to {settings.half_width} tokens are beyond {FURTHEST}.")
 
 
 def fields(source: Source) -> dict[str, Any]:
