@@ -75,7 +75,8 @@ def from_reference_flags(flags: Mapping[str, Any]) -> ConvBertCompositeConfig:
     try:
         return ConvBertCompositeConfig(**reference_fields(flags))
     except StrictDataclassError as error:
-        raise ValueError(f"These flags describe no model. {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise ValueError(f"These flags describe no model. {reason}") from error
 
 
 def reference_fields(flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
-from modeling_convbert_composite.conversion.sources import ConversionError
+from modeling_convbert_composite.conversion.sources import ConversionError, inside
 
 
 MODULES_FILE = "modules.json"
@@ -24,6 +24,7 @@ def carry_sentence_transformer(source: Path, output: Path) -> list[str]:
     modules_file = source / MODULES_FILE
     if not modules_file.is_file():
         return []
+    inside(source, modules_file)
     try:
         modules = json.loads(modules_file.read_text(encoding="utf-8"))
         paths = [str(module["path"]) for module in modules]
@@ -37,7 +38,7 @@ def carry_sentence_transformer(source: Path, output: Path) -> list[str]:
         ]
     for name in (MODULES_FILE, *SETTINGS_FILES):
         if (source / name).is_file():
-            shutil.copyfile(source / name, output / name)
+            shutil.copyfile(inside(source, source / name), output / name)
     return [note for path in paths if path for note in copy_module(source, output, path)]
 
 
@@ -49,7 +50,7 @@ def copy_module(source: Path, output: Path, path: str) -> list[str]:
     for file in sorted((source / path).glob("*")):
         if file.suffix in SAFE_SUFFIXES:
             (output / path).mkdir(exist_ok=True)
-            shutil.copyfile(file, output / path / file.name)
+            shutil.copyfile(inside(source, file), output / path / file.name)
         else:
             notes.append(f"{path}/{file.name} was not carried over: only {', '.join(SAFE_SUFFIXES)} files are.")
     return notes

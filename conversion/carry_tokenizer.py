@@ -16,8 +16,7 @@ from modeling_convbert_composite.conversion.convert_tokenizer import (
     digit_comma_pieces,
     save_tokenizer,
 )
-from modeling_convbert_composite.conversion.families.base import one_line
-from modeling_convbert_composite.conversion.sources import ConversionError, Source, read_json
+from modeling_convbert_composite.conversion.sources import ConversionError, Source, inside, one_line, read_json
 
 
 SENTENCEPIECE_FILES = ("spiece.model", "spm.model", "sentencepiece.bpe.model", "tokenizer.model")
@@ -33,6 +32,35 @@ TOKENIZER_FILES = (
 )
 
 
+# Of tokenizer_config.json what describes a tokenizer. Anything else may be a path to read, or code to run.
+SETTINGS = {
+    "tokenizer_class",
+    "model_max_length",
+    "model_input_names",
+    "padding_side",
+    "truncation_side",
+    "clean_up_tokenization_spaces",
+    "added_tokens_decoder",
+    "additional_special_tokens",
+    "extra_special_tokens",
+    *(f"{name}_token" for name in ("unk", "sep", "pad", "cls", "mask", "bos", "eos")),
+    "do_lower_case",
+    "strip_accents",
+    "tokenize_chinese_chars",
+    "do_basic_tokenize",
+    "never_split",
+    "add_prefix_space",
+    "trim_offsets",
+    "errors",
+    "keep_accents",
+    "remove_space",
+    "split_by_punct",
+    "vocab_type",
+    "add_bos_token",
+    "add_eos_token",
+}
+
+
 def carry_tokenizer(
     source: Source, chosen: str | Path | None, output: Path, config: ConvBertCompositeConfig
 ) -> list[str]:
@@ -44,13 +72,11 @@ def carry_tokenizer(
     place = Path(chosen) if chosen is not None else source.folder
     if not place.exists():
         raise ConversionError(f"The tokenizer {str(place)!r} is missing.")
-    model_file = (
-        place if place.is_file() else next((place / f for f in SENTENCEPIECE_FILES if (place / f).is_file()), None)
-    )
+    model_file = place if place.is_file() else find_sentencepiece(place)
     is_original = any(key in source.config for key in REFERENCE_KEYS)
     if model_file is not None and (place.is_file() or is_original):
         return rebuild_sentencepiece(model_file, output, config)
-    files = [place / name for name in TOKENIZER_FILES if (place / name).is_file()]
+    files = [inside(place, place / name) for name in TOKENIZER_FILES if (place / name).is_file()]
     if not any(file.name in ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE_FILES) for file in files):
         if chosen is not None:
             raise ConversionError(f"{str(place)!r} holds no tokenizer: looked for {', '.join(TOKENIZER_FILES)}.")
@@ -60,12 +86,17 @@ def carry_tokenizer(
     return size_note(tokenizer, config)
 
 
+def find_sentencepiece(folder: Path) -> Path | None:
+    found = next((folder / name for name in SENTENCEPIECE_FILES if (folder / name).is_file()), None)
+    return None if found is None else inside(folder, found)
+
+
 def rebuild_sentencepiece(model_file: Path, output: Path, config: ConvBertCompositeConfig) -> list[str]:
     """The tokenizer of the paper's code as tokenizer.json."""
     try:
         tokenizer = build_tokenizer(
             model_file,
-            model_max_length=length_limit(config),
+            model_max_length=config.length_limit,
             return_token_type_ids=config.type_vocab_size > 1,
         )
         pieces = digit_comma_pieces(model_file)
@@ -89,7 +120,7 @@ def load_untrusted(files: list[Path], model_type: str) -> PreTrainedTokenizerBas
         folder = Path(name)
         for file in files:
             if file.suffix == ".json":
-                (folder / file.name).write_text(json.dumps(without_code(read_any_json(file))), encoding="utf-8")
+                (folder / file.name).write_text(json.dumps(read_settings(file)), encoding="utf-8")
             else:
                 shutil.copyfile(file, folder / file.name)
         (folder / "config.json").write_text(json.dumps({"model_type": model_type}), encoding="utf-8")
@@ -99,8 +130,11 @@ def load_untrusted(files: list[Path], model_type: str) -> PreTrainedTokenizerBas
             raise ConversionError(f"The source's tokenizer cannot be loaded: {one_line(error)}") from error
 
 
-def read_any_json(file: Path) -> Any:
-    if file.name in ("tokenizer_config.json", "special_tokens_map.json", "tokenizer.json"):
+def read_settings(file: Path) -> Any:
+    """A JSON file of the tokenizer; of its settings only those that are known to be harmless."""
+    if file.name == "tokenizer_config.json":
+        return {name: value for name, value in read_json(file).items() if name in SETTINGS}
+    if file.name in ("special_tokens_map.json", "tokenizer.json"):
         return read_json(file)
     try:
         return json.loads(file.read_text(encoding="utf-8"))
@@ -108,14 +142,8 @@ def read_any_json(file: Path) -> Any:
         raise ConversionError(f"{str(file)!r} is not valid JSON: {error}.") from error
 
 
-def without_code(content: Any) -> Any:
-    return (
-        {key: value for key, value in content.items() if key != "auto_map"} if isinstance(content, dict) else content
-    )
-
-
 def save(tokenizer: PreTrainedTokenizerBase, output: Path, config: ConvBertCompositeConfig) -> None:
-    limit = length_limit(config)
+    limit = config.length_limit
     if limit is not None:
         tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
     set_segments(tokenizer, config)
@@ -134,16 +162,12 @@ def set_segments(tokenizer: PreTrainedTokenizerBase, config: ConvBertCompositeCo
     tokenizer.init_kwargs["model_input_names"] = names
 
 
-def length_limit(config: ConvBertCompositeConfig) -> int | None:
-    """Tokens that fit the position table, None without one."""
-    if config.position_embedding_type != "absolute":
-        return None
-    offset = (config.pad_token_id or 0) + 1 if config.position_ids_rule == "skip_padding" else 0
-    return config.max_position_embeddings - offset
-
-
 def size_note(tokenizer: PreTrainedTokenizerBase, config: ConvBertCompositeConfig) -> list[str]:
-    """A remark if the tokenizer can give ids that the model has no row for."""
+    """A remark if the tokenizer and the word embeddings do not fit each other."""
+    if len(tokenizer) < config.vocab_size // 2:
+        return [
+            f"The tokenizer has only {len(tokenizer)} tokens, the model {config.vocab_size} rows: is it the right one?"
+        ]
     if len(tokenizer) <= config.vocab_size:
         return []
     return [

@@ -19,17 +19,23 @@ from modeling_convbert_composite import ConvBertCompositePreTrainedModel
 from modeling_convbert_composite.conversion import warm_start
 from modeling_convbert_composite.conversion.carry_sentence_transformer import carry_sentence_transformer
 from modeling_convbert_composite.conversion.carry_tokenizer import carry_tokenizer
-from modeling_convbert_composite.conversion.families.base import HEADS, Plan, plan_conversion, some
+from modeling_convbert_composite.conversion.families.base import plan_conversion
 from modeling_convbert_composite.conversion.remote_sources import find_source
 from modeling_convbert_composite.conversion.report import REPORT_FILE, ConversionReport
-from modeling_convbert_composite.conversion.sources import ConversionError, Source, read_source
-from modeling_convbert_composite.conversion.verify import DEFAULT_TOLERANCE, detect_family, largest_change, prove
+from modeling_convbert_composite.conversion.sources import ConversionError, Source, one_line_errors, read_source
+from modeling_convbert_composite.conversion.verify import (
+    DEFAULT_TOLERANCE,
+    DTYPES,
+    build_model,
+    detect_family,
+    largest_change,
+    prove,
+    reach_note,
+)
 from modeling_convbert_composite.hub import render_card
 
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
+@one_line_errors
 def convert(
     source: str | Path,
     output: str | Path,
@@ -66,13 +72,16 @@ def convert(
     Raises:
         ConversionError: the source cannot be converted, or the proof fails. `output` is then untouched.
     """
-    output = Path(output)
+    # Absolute and without links, so that the folder itself is replaced and not a link to it.
+    output = Path(output).resolve()
     if dtype is not None and dtype not in DTYPES:
         raise ConversionError(f"`dtype` must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     if not tolerance > 0:
         raise ConversionError(f"`tolerance` must be above 0, got {tolerance}.")
     folder = find_source(source, revision)
     check_output(folder, output, overwrite)
+    if tokenizer is not None and not Path(tokenizer).exists():
+        raise ConversionError(f"The tokenizer {str(tokenizer)!r} is missing.")
     origin = read_source(folder)
     found = detect_family(origin, family)
     plan = plan_conversion(found, origin)
@@ -87,7 +96,7 @@ def convert(
         tolerance=tolerance,
         parameters=model.num_parameters(),
         dropped=plan.dropped,
-        notes=plan.notes,
+        notes=[*plan.notes, *reach_note(plan.config)],
     )
     if not report.passed:
         raise ConversionError(
@@ -115,6 +124,7 @@ def drop_positions(
     dropped = warm_start.drop_positions(model)
     change = max(largest_change(model, dropped, head).values())
     report.parameters = dropped.num_parameters()
+    report.positions_dropped = True
     report.notes.append(
         f"The position table was dropped after the proof: outputs differ from the source's, by up to {change:.1e}. "
         "Train the model before you use it."
@@ -124,7 +134,12 @@ def drop_positions(
 
 def check_output(source: Path, output: Path, overwrite: bool) -> None:
     """Refuses an output that exists, unless it may be replaced and is a model folder of its own."""
-    if not output.exists() and not output.is_symlink():
+    if Path.cwd().is_relative_to(output):
+        raise ConversionError(f"{str(output)!r} is the working folder, or above it: choose a folder of its own.")
+    place = source.resolve()
+    if output.is_relative_to(place) or place.is_relative_to(output):
+        raise ConversionError(f"{str(output)!r} and the source {str(source)!r} lie within each other: choose another.")
+    if not output.exists():
         return
     if not output.is_dir():
         raise ConversionError(f"{str(output)!r} exists and is not a folder.")
@@ -136,38 +151,6 @@ def check_output(source: Path, output: Path, overwrite: bool) -> None:
         raise ConversionError(
             f"{str(output)!r} is not the result of a conversion (no {REPORT_FILE}), so it is not overwritten."
         )
-    if source.exists() and (output.resolve() == source.resolve() or output.resolve() in source.resolve().parents):
-        raise ConversionError(f"{str(output)!r} holds the source itself and cannot be overwritten.")
-
-
-def build_model(plan: Plan) -> ConvBertCompositePreTrainedModel:
-    """
-    Our model with the plan's tensors, in float32.
-
-    Raises:
-        ConversionError: a tensor is missing, left over or of another shape, by name.
-    """
-    options = {} if plan.head else {"add_pooling_layer": any(name.startswith("pooler.") for name in plan.tensors)}
-    # Without memory, so that a config of absurd sizes is found out by its shapes.
-    with torch.device("meta"):
-        model = HEADS[plan.head](plan.config, **options)
-    expected = model.state_dict()
-    missing = sorted(expected.keys() - plan.tensors.keys())
-    if missing:
-        raise ConversionError(f"The source has nothing for {some(missing)}.")
-    for name, tensor in plan.tensors.items():
-        if name not in expected:
-            raise ConversionError(f"The source has {name!r}, which config.json leaves no room for.")
-        if tensor.shape != expected[name].shape:
-            raise ConversionError(
-                f"{name!r} has shape {tuple(tensor.shape)} in the source, where its config.json gives "
-                f"{tuple(expected[name].shape)}."
-            )
-    model.load_state_dict(
-        {name: tensor.to(torch.float32, copy=True) for name, tensor in plan.tensors.items()}, assign=True
-    )
-    model.tie_weights()
-    return model.eval()
 
 
 def source_dtype(source: Source) -> torch.dtype:
@@ -189,14 +172,21 @@ def cast_weights(model: ConvBertCompositePreTrainedModel, dtype: torch.dtype) ->
 @contextmanager
 def fresh_folder(output: Path) -> Iterator[Path]:
     """A folder beside `output` that takes its place when the block ends well, and vanishes when it does not."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent))
+    missing = [parent for parent in output.parents if not parent.exists()]
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=".convert.", suffix=".partial", dir=output.parent))
+    except OSError as error:
+        raise ConversionError(f"{str(output)!r} cannot be written: {error.strerror or error}.") from error
     try:
         yield folder
         make_readable(folder)
         replace_folder(folder, output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if not output.exists():
+            for parent in missing:
+                parent.rmdir()
 
 
 def make_readable(folder: Path) -> None:

@@ -9,9 +9,14 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
 from modeling_convbert_composite import ConvBertCompositeConfig
-from modeling_convbert_composite.conversion.families.base import one_line
 from modeling_convbert_composite.conversion.report import REPORT_FILE
-from modeling_convbert_composite.conversion.sources import ConversionError, read_json, read_source, weight_files
+from modeling_convbert_composite.conversion.sources import (
+    ConversionError,
+    one_line,
+    read_json,
+    read_source,
+    weight_files,
+)
 from modeling_convbert_composite.conversion.verify import detect_family
 from modeling_convbert_composite.description import features, formula
 
@@ -52,7 +57,7 @@ def architecture(config: ConvBertCompositeConfig) -> list[list[str]]:
         ["layers", str(config.num_hidden_layers)],
         ["hidden size", str(config.hidden_size)],
         ["embedding size", str(config.embedding_width)],
-        ["heads", f"{config.num_attention_heads} of {config.head_size}"],
+        ["heads", f"{config.num_attention_heads}, each {config.head_size} wide"],
         ["feed-forward", str(config.intermediate_size)],
         ["vocabulary", f"{config.vocab_size:,}"],
         ["segments", str(config.type_vocab_size)],
@@ -80,15 +85,19 @@ def weights(folder: Path) -> list[list[str]]:
 
 
 def origin(report: dict[str, Any]) -> list[list[str]]:
+    """Rows about a conversion. The report is a file that anybody may have edited."""
+    notes = report.get("notes")
     return [
         ["family", str(report.get("family"))],
         ["source", str(report.get("source"))],
         ["source SHA-256", str(report.get("source_sha256"))],
-        [
-            "largest difference",
-            f"{report.get('worst', math.nan):.1e} (tolerance {report.get('tolerance', math.nan):.1e})",
-        ],
+        ["largest difference", f"{number(report.get('worst'))} (tolerance {number(report.get('tolerance'))})"],
+        *([["note", str(note)] for note in notes] if isinstance(notes, list) else []),
     ]
+
+
+def number(value: Any) -> str:
+    return f"{value:.1e}" if isinstance(value, int | float) else "not said"
 
 
 def describe_foreign(folder: Path) -> Section:
@@ -99,7 +108,7 @@ def describe_foreign(folder: Path) -> Section:
         [
             ["family", family.name],
             ["what converts", family.exact],
-            ["parameters", f"{sum(tensor.numel() for tensor in source.tensors.values()):,}"],
+            ["numbers in the file", f"{sum(tensor.numel() for tensor in source.tensors.values()):,}"],
             ["next", f"convbert-composite convert {folder} OUTPUT"],
         ],
     )

@@ -7,14 +7,14 @@ from pathlib import Path
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError
 
-from modeling_convbert_composite.conversion.families.base import one_line
-from modeling_convbert_composite.conversion.sources import ConversionError
+from modeling_convbert_composite.conversion.sources import ConversionError, one_line
 
 
 REPOSITORY_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 SMALL_FILES = ["*.json", "*.txt", "*.model"]
-WEIGHTS = (["*.safetensors"], ["pytorch_model*.bin"])
+SAFETENSORS = "model*.safetensors"
+PICKLES = "pytorch_model*.bin"
 
 
 def find_source(source: str | Path, revision: str | None) -> Path:
@@ -29,9 +29,9 @@ def find_source(source: str | Path, revision: str | None) -> Path:
             raise ConversionError(f"A revision ({revision!r}) belongs to a repository; {str(source)!r} is a path.")
         return Path(source)
     try:
-        folder = Path(snapshot_download(str(source), revision=revision, allow_patterns=SMALL_FILES + WEIGHTS[0]))
-        if not any(folder.glob("*.safetensors")):
-            snapshot_download(str(source), revision=revision, allow_patterns=SMALL_FILES + WEIGHTS[1])
+        folder = Path(snapshot_download(str(source), revision=revision, allow_patterns=[*SMALL_FILES, SAFETENSORS]))
+        if not any(folder.glob(SAFETENSORS)):
+            snapshot_download(str(source), revision=revision, allow_patterns=[*SMALL_FILES, PICKLES])
     except (OSError, HFValidationError) as error:
         raise ConversionError(
             f"{str(source)!r} is no folder here, and as a repository it could not be fetched: {one_line(error)}"

@@ -19,7 +19,8 @@ class ConversionReport:
 
     `differences` holds, by output, the largest absolute difference to the source at real tokens, float32 against
     float64; `passed` says that all stay within `tolerance`. `dropped` names the source tensors that have no place in
-    the converted model. `cast_difference` is what saving in another dtype alone changes, apart from the proof.
+    the converted model. `cast_difference` is what saving in another dtype alone changes, apart from the proof;
+    `positions_dropped` that the position table was taken away after it.
     """
 
     family: str
@@ -32,6 +33,7 @@ class ConversionReport:
     dropped: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     dtype: str = "float32"
+    positions_dropped: bool = False
     cast_difference: float | None = None
 
     @property

@@ -7,8 +7,8 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 
 from modeling_convbert_composite import ConvBertCompositeConfig, ConvBertCompositePreTrainedModel
-from modeling_convbert_composite.conversion.families.base import Plan, encoder_prefix, one_line
-from modeling_convbert_composite.conversion.sources import ConversionError
+from modeling_convbert_composite.conversion.families.base import Plan, encoder_prefix
+from modeling_convbert_composite.conversion.sources import ConversionError, one_line
 
 
 TERMS = {"fixed": "fixed_kernel", "query": "query_kernel", "key": "key_kernel"}

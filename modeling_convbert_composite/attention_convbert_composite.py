@@ -243,8 +243,8 @@ def read_token_mask(mask: torch.Tensor) -> torch.Tensor:
     if mask.dim() > 2:
         visible, _ = read_pairwise_mask(mask[:, None] if mask.dim() == 3 else mask, torch.float32)
         return visible.any(1).any(1)
-    if not mask.is_floating_point():
-        return mask != 0
+    if mask.dtype == torch.bool:
+        return mask
     # 1 = token, 0 = not; or, if there is a negative value, an additive mask.
     return torch.where((mask < 0).any(), mask > HIDDEN_BELOW, mask > 0)
 
@@ -253,15 +253,17 @@ def read_pairwise_mask(mask: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Te
     """
     A mask of pairs (B, 1 or H, L, L) of any dtype as who sees whom (bool) and as scores to add (`dtype`).
 
-    Floats are ambiguous: 1 = attend and 0 = not, or an additive mask (0 = attend, very negative = not, else a bias).
-    A mask of ones and zeros, with at least one 1, is of the first kind.
+    Numbers are ambiguous: 1 = attend and 0 = not, or an additive mask (0 = attend, very negative = not, else a bias).
+    Integers without a negative one, and floats of ones and zeros with at least one 1, are of the first kind.
     """
     hidden_score = masked_score(dtype)
     zeros = torch.zeros_like(mask, dtype=dtype)
-    if not mask.is_floating_point():
-        visible = mask != 0
+    if mask.dtype == torch.bool:
+        visible = mask
         return visible, zeros.masked_fill(~visible, hidden_score)
-    is_additive = ~(((mask == 0) | (mask == 1)).all() & (mask == 1).any())
+    is_additive = (mask < 0).any()
+    if mask.is_floating_point():
+        is_additive = ~(((mask == 0) | (mask == 1)).all() & (mask == 1).any())
     visible = torch.where(is_additive, mask > HIDDEN_BELOW, mask > 0)
     scores = torch.where(is_additive, mask.to(dtype), zeros)
     return visible, scores.masked_fill(~visible, hidden_score)
@@ -273,8 +275,8 @@ def refuse_borders(visible: torch.Tensor, token_mask: torch.Tensor) -> None:
     crosses = (pairs & ~visible).any()
     message = (
         "`attention_mask` hides tokens from each other, but this model has convolutions (depthwise, in its "
-        "projections, or dynamic heads), which read across such borders. Give each text a row of its own, use the "
-        "packing API (README, section Packing), or a model whose terms are kernels of the scores only."
+        "projections, or dynamic heads), which read across such borders. Give each text a row of its own, or use a "
+        "model whose terms are kernels of the scores only (README, section Packing)."
     )
     if torch.compiler.is_compiling():
         torch._assert_async(~crosses, message)

@@ -6,6 +6,7 @@ when they run, so that the base install suffices for the others.
 Exit codes: 0 done, 1 the work failed (one line on stderr; `--debug` shows the traceback), 2 wrong usage.
 """
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from transformers.utils import logging
 
 from ._version import __version__
 
@@ -37,6 +39,8 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in arguments
     # Wherever it stands, so that one can add it to the end of a command that failed.
     arguments = [argument for argument in arguments if argument != "--debug"]
+    # The bars of loading and saving small files would stand between the lines of a report.
+    logging.disable_progress_bar()
     try:
         app(arguments, prog_name="convbert-composite")
     except Exception as error:
@@ -72,21 +76,24 @@ def options(
 def show_table(title: str, headers: list[str], rows: list[list[str]]) -> None:
     """Prints a table, columns of numbers to the right, without a head if all headers are empty."""
     console = Console()
-    if not console.is_terminal:
+    if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(width=PIPED_WIDTH)
     table = Table(
         title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", show_header=any(headers)
     )
     for index, header in enumerate(headers):
         is_number = all(re.fullmatch(r"[-\d.,]+", row[index]) for row in rows)
-        table.add_column(header, justify="right" if is_number else "left", overflow="fold")
+        is_last = index == len(headers) - 1
+        table.add_column(header, justify="right" if is_number else "left", overflow="fold", no_wrap=not is_last)
     for row in rows:
         # Escaped, since formulas have brackets.
         table.add_row(*(escape(cell) for cell in row))
-    console.print(table)
+    with console.capture() as printed:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in printed.get().splitlines()))
 
 
-@app.command(epilog="Example: convbert-composite demo")
+@app.command(short_help="The main job in a minute.", epilog="Example: convbert-composite demo")
 def demo() -> None:
     """The main job in a minute: convert a trained encoder with proof, use it, build the paper's model."""
     from .demo import run_demo
@@ -94,7 +101,7 @@ def demo() -> None:
     run_demo(print, lambda table: show_table(*table))
 
 
-@app.command(epilog="Example: convbert-composite presets")
+@app.command(short_help="The named architectures.", epilog="Example: convbert-composite presets")
 def presets() -> None:
     """The named architectures, their attention and their parameters with a masked-LM head."""
     import torch
@@ -113,7 +120,7 @@ def presets() -> None:
     show_table("", ["preset", "parameters", "attention and positions"], rows)
 
 
-@app.command(epilog="Example: convbert-composite info ./converted")
+@app.command(short_help="What a checkpoint is.", epilog="Example: convbert-composite info ./converted")
 def info(path: Annotated[Path, typer.Argument(help="A checkpoint folder, ours or one to convert.")]) -> None:
     """What a checkpoint is: attention terms, sizes, where it came from."""
     from modeling_convbert_composite.conversion.inspect_checkpoint import describe_checkpoint
@@ -135,6 +142,7 @@ def convert_help() -> str:
 
 @app.command(
     help=convert_help(),
+    short_help="Convert a checkpoint, with proof.",
     epilog="Example: convbert-composite convert ./bert-experiments/bert ./composite --tokenizer ./spm.model",
 )
 def convert(
@@ -180,7 +188,9 @@ def convert(
     print(f"Saved {output} ({report.parameters:,} parameters).")
 
 
-@app.command(epilog="Example: convbert-composite verify ./bert-experiments/bert ./composite")
+@app.command(
+    short_help="The proof again.", epilog="Example: convbert-composite verify ./bert-experiments/bert ./composite"
+)
 def verify(
     source: Annotated[str, typer.Argument(help="Folder or repository id of the original checkpoint.")],
     converted: Annotated[Path, typer.Argument(help="Folder of its conversion.")],

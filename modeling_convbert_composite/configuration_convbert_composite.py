@@ -188,6 +188,14 @@ class ConvBertCompositeConfig(PreTrainedConfig):
         return self.embedding_projection
 
     @property
+    def length_limit(self) -> int | None:
+        """The longest input in tokens that the position table takes, None without one."""
+        if self.position_embedding_type != "absolute":
+            return None
+        skipped = (self.pad_token_id or 0) + 1 if self.position_ids_rule == "skip_padding" else 0
+        return self.max_position_embeddings - skipped
+
+    @property
     def uses_query(self) -> bool:
         """Whether anything reads a query."""
         return self.query_key_product or self.query_kernel or self.dynamic_convolution_heads > 0
@@ -200,8 +208,9 @@ class ConvBertCompositeConfig(PreTrainedConfig):
     @property
     def convolves_hidden_states(self) -> bool:
         """Whether a convolution reads neighbouring hidden states, which must then be zero at padding."""
+        convolves_query_key = self.query_key_projection in ("convolution", "depthwise_separable")
         return (
-            self.query_key_projection in ("convolution", "depthwise_separable")
+            (convolves_query_key and (self.uses_query or self.uses_key))
             or self.value_projection != "linear"
             or (self.dynamic_convolution_heads > 0 and self.dynamic_convolution_mode != "convbert")
         )

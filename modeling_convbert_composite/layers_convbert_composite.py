@@ -73,13 +73,12 @@ class ConvBertCompositeEmbeddings(nn.Module):
 
     def make_position_ids(self, input_ids: torch.Tensor | None, embeddings: torch.Tensor) -> torch.Tensor:
         """Position ids (B or 1, L) by `config.position_ids_rule`; too long an input is a ValueError."""
-        length, limit = embeddings.shape[1], self.config.max_position_embeddings
+        length, limit = embeddings.shape[1], self.config.length_limit or 0
         position_ids = torch.arange(length, device=embeddings.device)[None]
         if self.config.position_ids_rule == "skip_padding":
             # The config refuses this rule without a pad id.
             pad = self.config.pad_token_id or 0
             position_ids = position_ids + pad + 1
-            limit = limit - pad - 1
             if input_ids is not None:
                 is_token = torch.ne(input_ids, pad)
                 position_ids = is_token.cumsum(1) * is_token + pad

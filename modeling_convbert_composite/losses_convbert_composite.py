@@ -88,6 +88,8 @@ def resolve_problem_type(configured: str | None, num_labels: int, labels: torch.
     Which loss the labels ask for. Their dtype and shape decide; `config.problem_type`, perhaps left over from another
     task, only where both kinds of loss fit them.
     """
+    if labels.dim() == 0:
+        raise ValueError("`labels` must have a value for each text, got a single number.")
     if num_labels == 1:
         return "multi_label_classification" if configured == "multi_label_classification" else "regression"
     if labels.numel() == labels.shape[0] and not labels.is_floating_point():

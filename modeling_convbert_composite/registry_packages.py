@@ -47,8 +47,12 @@ def fetch_wheel(name: str, version: str, sha256: str) -> Path:
         unpacked = Path(scratch) / "unpacked"
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(unpacked)
-        # Renamed last, so that a killed run leaves no half package in the cache.
-        shutil.move(unpacked, folder)
+        # Renamed last, so that a killed run leaves no half package in the cache. Another process may have been first.
+        try:
+            unpacked.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
     return folder
 
 

@@ -548,6 +548,7 @@ def test_the_result_is_as_readable_as_other_files(source: Path, tmp_path: Path) 
 def test_wordpiece_tokenizer_is_carried_over(tmp_path: Path) -> None:
     source = bert_folder(tmp_path / "source")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", "."]
+    words += [f"word{index}" for index in range(50)]
     (source / "vocab.txt").write_text("\n".join(words))
     report = convert(source, tmp_path / "out")
     assert report.notes == []
@@ -574,6 +575,135 @@ def test_segment_ids_come_where_the_model_has_segments(segments: int, tmp_path: 
 def test_a_source_without_tokenizer_says_so(source: Path, tmp_path: Path) -> None:
     report = convert(source, tmp_path / "out")
     assert any("no tokenizer" in note for note in report.notes)
+
+
+def test_a_tokenizer_of_a_few_tokens_is_reported(tmp_path: Path) -> None:
+    source = bert_folder(tmp_path / "source")
+    (source / "vocab.txt").write_text("[PAD]\n[UNK]")
+    assert any("is it the right one" in note for note in convert(source, tmp_path / "out").notes)
+
+
+def link_out(source: Path, name: str, secret: Path) -> None:
+    secret.write_text('{"secret": "do not copy"}')
+    (source / name).unlink(missing_ok=True)
+    (source / name).symlink_to(secret)
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.txt", "tokenizer_config.json", "modules.json"])
+def test_links_out_of_the_folder_are_not_read(name: str, source: Path, tmp_path: Path) -> None:
+    (source / "vocab.txt").write_text("[PAD]\n[UNK]")
+    link_out(source, name, tmp_path / "secret.txt")
+    with pytest.raises(ConversionError, match=r"leads out of its folder by a link"):
+        convert(source, tmp_path / "out")
+    assert_nothing_left(tmp_path, "secret.txt", "source")
+
+
+def test_weights_may_be_links(source: Path, tmp_path: Path) -> None:
+    (source / "pytorch_model.bin").rename(tmp_path / "blob")
+    (source / "pytorch_model.bin").symlink_to(tmp_path / "blob")
+    assert convert(source, tmp_path / "out").passed
+    (source / "config.json").unlink()
+    (source / "config.json").symlink_to(source / "config.json")
+    with pytest.raises(ConversionError, match=r"config\.json"):
+        convert(source, tmp_path / "again")
+
+
+def test_a_snapshot_of_the_hubs_cache_converts(source: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "models--owner--name"
+    (repository / "blobs").mkdir(parents=True)
+    snapshot = repository / "snapshots" / "0123abc"
+    snapshot.mkdir(parents=True)
+    for number, file in enumerate(source.iterdir()):
+        file.rename(repository / "blobs" / str(number))
+        (snapshot / file.name).symlink_to(Path("..") / ".." / "blobs" / str(number))
+    assert convert(snapshot, tmp_path / "out").passed
+
+
+def test_settings_of_a_tokenizer_cannot_name_files(tmp_path: Path) -> None:
+    source = bert_folder(tmp_path / "source")
+    secret = tmp_path / "secret.txt"
+    secret.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\npassword")
+    (source / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword")
+    settings = {"tokenizer_class": "BertTokenizer", "vocab": str(secret), "vocab_file": str(secret)}
+    (source / "tokenizer_config.json").write_text(json.dumps(settings))
+    convert(source, tmp_path / "out")
+    assert "password" not in (tmp_path / "out" / "tokenizer.json").read_text()
+
+
+def test_a_git_lfs_pointer_says_so(source: Path, tmp_path: Path) -> None:
+    (source / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(ConversionError, match="git lfs pull"):
+        convert(source, tmp_path / "out")
+
+
+def test_names_that_tell_no_model_type(tmp_path: Path) -> None:
+    """A bare encoder of RoBERTa has the names of BERT's, and other positions: nothing is guessed."""
+    source = bert_folder(tmp_path / "source", "")
+    config = json.loads((source / "config.json").read_text())
+    del config["model_type"]
+    (source / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConversionError, match="no `model_type`"):
+        convert(source, tmp_path / "out")
+    with_head = bert_folder(tmp_path / "with head")
+    (with_head / "config.json").write_text(json.dumps(config))
+    assert any("taken as 'bert'" in note for note in convert(with_head, tmp_path / "out").notes)
+
+
+def test_a_family_that_does_not_read_the_model_type(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match=r"'albert' reads the model types albert; config\.json says 'bert'"):
+        convert(source, tmp_path / "out", family="albert")
+    bare = bert_folder(tmp_path / "bare", "")
+    with pytest.raises(ConversionError, match="no relative positions"):
+        convert(bare, tmp_path / "out", family="bert_relative")
+
+
+def test_verify_knows_of_casts_and_dropped_positions(source: Path, tmp_path: Path) -> None:
+    convert(source, tmp_path / "cast", dtype="bfloat16")
+    assert_exact(verify(source, tmp_path / "cast"))
+    file = tmp_path / "cast" / "model.safetensors"
+    tensors = load_file(file)
+    tensors["mlm_head.dense.bias"] += 1
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(ConversionError, match=r"'mlm_head\.dense\.bias' is not what the source gives"):
+        verify(source, tmp_path / "cast")
+    convert(source, tmp_path / "free", drop_absolute=True)
+    with pytest.raises(ConversionError, match="drop-absolute"):
+        verify(source, tmp_path / "free")
+    card = (tmp_path / "free" / "README.md").read_text()
+    assert "Before its position table was dropped" in card
+    assert "outputs differ from the source's" in card
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", '{"model_type": "convbert_composite", "hidden_size": "x"}', '{"model_type": "bert"}']
+)
+def test_verify_of_a_spoilt_conversion(content: str, source: Path, tmp_path: Path) -> None:
+    convert(source, tmp_path / "out")
+    (tmp_path / "out" / "config.json").write_text(content)
+    with pytest.raises(ConversionError) as caught:
+        verify(source, tmp_path / "out")
+    assert "\n" not in str(caught.value)
+
+
+def test_outputs_in_odd_places(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for output in (source / "inside", tmp_path, source):
+        with pytest.raises(ConversionError, match=r"lie within each other|exists"):
+            convert(source, output, overwrite=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConversionError, match="cannot be written"):
+        convert(source, tmp_path / "file" / "out")
+    with pytest.raises(ConversionError, match="tokenizer"):
+        convert(source, tmp_path / "new" / "deep" / "out", tokenizer=tmp_path / "nowhere")
+    (tmp_path / "workplace").mkdir()
+    monkeypatch.chdir(tmp_path / "workplace")
+    with pytest.raises(ConversionError, match="working folder"):
+        convert(source, ".")
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    assert convert(source, tmp_path / "link").passed
+    assert (tmp_path / "target" / "config.json").is_file()
+    assert convert(source, tmp_path / "a name, with ünïcode.v1").passed
+    assert_nothing_left(tmp_path, "a name, with ünïcode.v1", "file", "link", "source", "target", "workplace")
 
 
 def test_a_larger_tokenizer_is_reported(tmp_path: Path) -> None:

@@ -498,6 +498,41 @@ def test_spoilt_sources_of_every_family(family: str, spoil: Any, tmp_path: Path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["source"]
 
 
+@pytest.mark.parametrize(
+    ("case", "fields"),
+    [
+        ("roberta", {"max_position_embeddings": 20}),
+        ("mpnet", {"max_position_embeddings": 48}),
+        ("bert", {"chunk_size_feed_forward": 3, "return_dict": False}),
+        ("deberta, both", {"pos_att_type": []}),
+    ],
+)
+def test_unusual_but_honest_configs(case: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    _, model_type, usual = CASES[case]
+    source = tiny_source(tmp_path / "source", model_type, usual | fields, "")
+    assert_exact(convert(source, tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("case", "head", "fields", "rate"),
+    [
+        ("deberta, both", "ForTokenClassification", {"pooler_dropout": 0.0}, None),
+        ("deberta, both", "ForSequenceClassification", {"cls_dropout": 0.3}, 0.3),
+        ("distilbert", "ForTokenClassification", {}, None),
+        ("distilbert", "ForSequenceClassification", {"seq_classif_dropout": 0.2}, 0.2),
+        ("albert", "ForSequenceClassification", {"classifier_dropout_prob": 0.05}, 0.05),
+    ],
+)
+def test_dropout_before_the_classifier(
+    case: str, head: str, fields: dict[str, Any], rate: float | None, tmp_path: Path
+) -> None:
+    """It plays no part in the proof, but in training."""
+    _, model_type, usual = CASES[case]
+    source = tiny_source(tmp_path / "source", model_type, usual | fields, head)
+    convert(source, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["classifier_dropout"] == rate
+
+
 def test_every_family_has_a_case() -> None:
     tested = {family for family, _, _ in CASES.values()} | {"bert_relative", "bert_convolutions"}
     assert tested == set(FAMILIES)

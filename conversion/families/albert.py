@@ -102,6 +102,7 @@ def reference(source: Source, head: str) -> Forward:
 
 FAMILY = Family(
     name="albert",
+    model_types=("albert",),
     exact="ALBERT: any number of groups and inner layers, all six heads; the shared weights are copied to each layer",
     proof="transformers' own class",
     matches=matches,

@@ -16,7 +16,7 @@ from huggingface_hub.errors import StrictDataclassError
 import modeling_convbert_composite as ours
 from modeling_convbert_composite import ConvBertCompositeConfig
 from modeling_convbert_composite.configuration.reference_flags import REFERENCE_KEYS
-from modeling_convbert_composite.conversion.sources import ConversionError, Source
+from modeling_convbert_composite.conversion.sources import ConversionError, Source, one_line
 
 
 Names = Mapping[str, str]
@@ -105,13 +105,14 @@ class Family:
     """
     One family of checkpoints.
 
-    `exact` says in a line what is carried over; `proof` what the result is compared with; `matches` recognises a
-    source by config and tensors; `refuse` raises for those that cannot be exact; `fields` gives our config's and
-    `layout` the names; `reference` is an independent forward pass of the source with a head (inputs as BERT's ->
-    outputs by name).
+    `model_types` are those of config.json that it reads; `exact` says in a line what is carried over; `proof` what the
+    result is compared with; `matches` recognises a source by config and tensors; `refuse` raises for those that cannot
+    be exact; `fields` gives our config's and `layout` the names; `reference` is an independent forward pass of the
+    source with a head (inputs as BERT's -> outputs by name).
     """
 
     name: str
+    model_types: tuple[str, ...]
     exact: str
     proof: str
     matches: Callable[[Source], bool]
@@ -156,7 +157,7 @@ def plan_conversion(family: Family, source: Source) -> Plan:
     tensors |= computed
     follow_tying(config, tensors)
     exact = all(rule.exact for rule in layout.computed)
-    return Plan(config, head, tensors, dropped, head_notes(head, source), exact)
+    return Plan(config, head, tensors, dropped, [*source.notes, *head_notes(head, source)], exact)
 
 
 def read_architecture(family: Family, source: Source) -> tuple[ConvBertCompositeConfig, Layout, str]:
@@ -312,6 +313,17 @@ def is_relative(source: Source) -> bool:
     return claimed.startswith("relative") or source.has(r"\.distance_embedding\.weight$")
 
 
+# Fields of a config that change how a model is run, not what it computes.
+IRRELEVANT = {
+    "auto_map",
+    "dtype",
+    "return_dict",
+    "chunk_size_feed_forward",
+    "output_hidden_states",
+    "output_attentions",
+}
+
+
 def transformers_forward(
     source: Source,
     head: str,
@@ -328,7 +340,7 @@ def transformers_forward(
     """
     config_class = transformers.AutoConfig.for_model(source.model_type).__class__
     # Declared fields only: the config of a stranger could ask for kernels, quantisation or code.
-    known = {field.name for field in fields(config_class)} - {"auto_map", "dtype"}
+    known = {field.name for field in fields(config_class)} - IRRELEVANT
     config = config_class(**{key: value for key, value in source.config.items() if key in known} | overrides)
     auto_class = getattr(transformers, f"AutoModel{head}")
     model = auto_class.from_config(config, attn_implementation="eager")
@@ -373,8 +385,3 @@ def some(names: list[str], limit: int = 5) -> str:
     """A few names for a message."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(repr(name) for name in names[:limit]) + more
-
-
-def one_line(error: BaseException) -> str:
-    """An exception's text on one line."""
-    return re.sub(r"\s+", " ", str(error)).strip()

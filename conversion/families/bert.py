@@ -129,6 +129,7 @@ def reference(source: Source, head: str) -> Forward:
 
 FAMILY = Family(
     name="bert",
+    model_types=tuple(PREFIXES),
     exact="BERT, ERNIE without task types and bert-generation encoders with absolute positions; all six heads",
     proof="transformers' own class",
     matches=matches,

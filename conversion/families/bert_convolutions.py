@@ -9,7 +9,7 @@ from modeling_convbert_composite import ConvBertCompositeConfig
 from modeling_convbert_composite.configuration.reference_flags import reference_fields
 from modeling_convbert_composite.conversion.families import bert
 from modeling_convbert_composite.conversion.families.base import Computed, Family, Forward, Layout, Names, is_original
-from modeling_convbert_composite.conversion.reference_bert_convolutions import reference_forward
+from modeling_convbert_composite.conversion.reference_bert_convolutions import ACTIVATIONS, reference_forward
 from modeling_convbert_composite.conversion.sources import ConversionError, Source
 
 
@@ -42,6 +42,12 @@ KERNELS = (
     ("convk_param", "key_kernel", lambda table: table),  # (D, R)
     ("convolution_scalar", "depthwise_kernel", lambda scale: scale.reshape(-1)),  # (1, H, 1, 1) -> (H,)
 )
+
+
+def refuse(source: Source) -> None:
+    act = source.config.get("hidden_act", "gelu")
+    if act not in ACTIVATIONS:
+        raise ConversionError(f"`hidden_act={act!r}` is none of the original's: {', '.join(ACTIVATIONS)}.")
 
 
 def check_slots(source: Source, config: ConvBertCompositeConfig) -> None:
@@ -106,10 +112,11 @@ def reference(source: Source, head: str) -> Forward:
 
 FAMILY = Family(
     name="bert_convolutions",
+    model_types=("bert",),
     exact="the paper's code: every attention kernel, projection and ConvBERT form, all six heads",
     proof="a plain float64 re-statement of the original",
     matches=is_original,
-    refuse=lambda source: None,
+    refuse=refuse,
     fields=fields,
     layout=layout,
     reference=reference,

@@ -53,6 +53,8 @@ def matches(source: Source) -> bool:
 def refuse(source: Source) -> None:
     kind = source.config.get("position_embedding_type", "absolute")
     has_tables = source.has(r"\.distance_embedding\.weight$")
+    if not is_relative(source):
+        raise ConversionError("The source has no relative positions; its family is one with absolute positions.")
     if kind not in KINDS:
         raise ConversionError(
             f"The source has relative tables (`distance_embedding`), but its config says "
@@ -136,11 +138,16 @@ def reference(source: Source, head: str) -> Forward:
         return transformers_forward(source, head, prefix, prepare)
     # Without a position table the input may be longer than transformers 4 took it: kernels clip.
     return transformers_forward(
-        source, head, prefix, prepare, ignored=r"\.position_embeddings\.", max_position_embeddings=LONGEST_PROOF
+        source,
+        head,
+        prefix,
+        prepare,
+        ignored=r"\.position_embeddings\.",
+        max_position_embeddings=POSITIONS_OF_THE_PROOF,
     )
 
 
-LONGEST_PROOF = 4096
+POSITIONS_OF_THE_PROOF = 4096
 ORACLE = "transformers_4_relative_positions"
 
 
@@ -187,6 +194,7 @@ def attention_of_transformers_4(
 
 FAMILY = Family(
     name="bert_relative",
+    model_types=tuple(BASES),
     exact="relative_key(_query) of transformers 4: BERT, ERNIE, bert-generation, ELECTRA, RoBERTa line, ALBERT",
     proof="transformers' own class with the attention formula of transformers 4",
     matches=matches,

@@ -108,6 +108,7 @@ def reference(source: Source, head: str) -> Forward:
 
 FAMILY = Family(
     name="convbert",
+    model_types=("convbert",),
     exact="transformers' ConvBERT, reading of padding included: every head ratio, grouped feed-forward, four heads",
     proof="transformers' own class",
     matches=lambda source: source.model_type == "convbert",

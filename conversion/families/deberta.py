@@ -122,7 +122,7 @@ def refuse(source: Source) -> None:
 
 def fields(source: Source) -> dict[str, Any]:
     settings, values = Settings(source), source.defaults() | source.config
-    return bert.shared_fields(source, classifier_dropout="pooler_dropout") | {
+    return bert.shared_fields(source, classifier_dropout="cls_dropout") | {
         "position_embedding_type": "absolute" if values.get("position_biased_input", True) else "none",
         "fixed_kernel": False,
         "query_kernel": settings.is_relative and "c2p" in settings.kinds,
@@ -227,7 +227,7 @@ def layout(source: Source, config: ConvBertCompositeConfig) -> Layout:
     dropped: tuple[str, ...] = DROPPED
     if config.position_embedding_type == "none":
         dropped = (*dropped, r"embeddings\.position_embeddings\.weight")
-    if not settings.is_relative:
+    if not (config.query_kernel or config.key_kernel):
         dropped = (*dropped, r"encoder\.rel_embeddings\.weight")
     return Layout(PREFIX, bert.ENCODER | names, {"ForMaskedLM": masked_lm} | HEAD_NAMES, tuple(rules), dropped)
 
@@ -239,6 +239,7 @@ def reference(source: Source, head: str) -> Forward:
 
 FAMILY = Family(
     name="deberta",
+    model_types=("deberta", "deberta-v2"),
     exact="DeBERTa v1, v2, v3 without the convolution layer: both position terms as kernels per head, all five heads",
     proof="transformers' own class",
     matches=lambda source: source.model_type in ("deberta", "deberta-v2"),

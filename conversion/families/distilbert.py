@@ -60,7 +60,8 @@ def fields(source: Source) -> dict[str, Any]:
         hidden_act="activation",
         hidden_dropout_prob="dropout",
         attention_probs_dropout_prob="attention_dropout",
-        classifier_dropout="seq_classif_dropout",
+        # Of the sequence head only; the token head uses `dropout`.
+        **({"classifier_dropout": "seq_classif_dropout"} if source.has(r"^pre_classifier\.") else {}),
     )
     return values | bert.PLAIN_ATTENTION | {"type_vocab_size": 0, "layer_norm_eps": 1e-12, "classifier_act": "relu"}
 
@@ -75,6 +76,7 @@ def reference(source: Source, head: str) -> Forward:
 
 FAMILY = Family(
     name="distilbert",
+    model_types=("distilbert",),
     exact="DistilBERT: encoder, learned or sinusoidal positions, all five heads",
     proof="transformers' own class",
     matches=lambda source: source.model_type == "distilbert",

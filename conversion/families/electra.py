@@ -76,6 +76,7 @@ def reference(source: Source, head: str) -> Forward:
 
 FAMILY = Family(
     name="electra",
+    model_types=("electra",),
     exact="ELECTRA: generator with its head, encoder of the discriminator, fine-tuned heads",
     proof="transformers' own class",
     matches=matches,

@@ -97,6 +97,7 @@ def reference(source: Source, head: str) -> Forward:
 
 FAMILY = Family(
     name="mpnet",
+    model_types=("mpnet",),
     exact="MPNet: the bucketed bias as a fixed kernel of half-width 91, exact at every length; all five heads",
     proof="transformers' own class",
     matches=lambda source: source.model_type == "mpnet",

@@ -66,6 +66,7 @@ def reference(source: Source, head: str) -> Forward:
 
 FAMILY = Family(
     name="roberta",
+    model_types=tuple(PREFIXES),
     exact="RoBERTa, XLM-RoBERTa, CamemBERT, data2vec-text: encoder, positions that skip padding, all five heads",
     proof="transformers' own class",
     matches=matches,
