@@ -19,6 +19,7 @@ C channels of the hidden states, A = H * D, T taps of a dynamic convolution. Que
 """
 
 from collections.abc import Callable
+from typing import TypeGuard
 
 import torch
 from torch import nn
@@ -261,12 +262,22 @@ def read_pairwise_mask(mask: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Te
     if mask.dtype == torch.bool:
         visible = mask
         return visible, zeros.masked_fill(~visible, hidden_score)
-    is_additive = (mask < 0).any()
+    adds = (mask < 0).any()
     if mask.is_floating_point():
-        is_additive = ~(((mask == 0) | (mask == 1)).all() & (mask == 1).any())
-    visible = torch.where(is_additive, mask > HIDDEN_BELOW, mask > 0)
-    scores = torch.where(is_additive, mask.to(dtype), zeros)
+        adds = ~(((mask == 0) | (mask == 1)).all() & (mask == 1).any())
+    visible = torch.where(adds, mask > HIDDEN_BELOW, mask > 0)
+    scores = torch.where(adds, mask.to(dtype), zeros)
     return visible, scores.masked_fill(~visible, hidden_score)
+
+
+def is_additive(mask: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
+    """Whether a backend's mask is one of scores to add."""
+    return isinstance(mask, torch.Tensor) and mask.is_floating_point()
+
+
+def narrow_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """An additive mask in another dtype, in which hidden pairs stay finite."""
+    return mask.clamp(min=masked_score(dtype)).to(dtype)
 
 
 def refuse_borders(visible: torch.Tensor, token_mask: torch.Tensor) -> None:
@@ -321,9 +332,11 @@ __all__ = [
     "dynamic_convolution",
     "eager_attention",
     "fixed_kernel",
+    "is_additive",
     "kernel_slots",
     "key_kernel",
     "masked_score",
+    "narrow_mask",
     "neighbours",
     "outside_window",
     "position_bias",

@@ -271,6 +271,9 @@ class ConvBertCompositeConfig(PreTrainedConfig):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 raise ValueError(f"`{name}` must be between 0 and 1, got {value}.")
+        for name in ("initializer_range", "layer_norm_eps"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must be at least 0, got {getattr(self, name)}.")
         for name in ("hidden_act", "classifier_act", "mlm_act"):
             value = getattr(self, name)
             if value is not None and value not in ACT2FN:

@@ -27,7 +27,9 @@ from .attention_convbert_composite import (
     dynamic_convolution,
     eager_attention,
     fixed_kernel,
+    is_additive,
     key_kernel,
+    narrow_mask,
     position_bias,
     query_kernel,
     zero_padding,
@@ -285,11 +287,13 @@ class ConvBertCompositeSelfAttention(nn.Module):
         query, key = self.split_heads(query), self.split_heads(key)
         values = values.transpose(1, 2)  # (B, H, L, D)
         bias = self.score_bias(query, key)
-        if config._attn_implementation == "flex_attention":
-            # It reads a mask of pairs for the first head only, and a bias for as many texts as there are.
-            bias = add_up(bias, attention_mask)
-            bias = bias.expand(*values.shape[:2], -1, -1) if bias is not None else None
+        if config._attn_implementation != "eager" and is_additive(attention_mask):
+            # What backends take beside a bias differs between them and between versions; a bias alone they all take.
+            bias = add_up(bias, narrow_mask(attention_mask, values.dtype))
             attention_mask = None
+        if config._attn_implementation == "flex_attention" and bias is not None:
+            # It indexes the batch, so that a shared bias would be read out of bounds.
+            bias = bias.expand(*values.shape[:2], -1, -1)
         if not config.query_key_product:
             query = key = torch.zeros_like(values)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(config._attn_implementation, eager_attention_forward)

@@ -252,16 +252,16 @@ class ConvBertCompositeMLMModel(ConvBertCompositeTaskModel):
     def __init__(self, config: ConvBertCompositeConfig):
         super().__init__(config)
         self.mlm_head = ConvBertCompositeMLMHead(config)
-        self.ignore_tied_decoder()
+        self.ignore_decoder(config.tie_word_embeddings)
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """As in transformers; whether the decoder is saved follows the config as it is now."""
-        self.ignore_tied_decoder()
+        """As in transformers. A decoder that was untied by hand is saved, whatever the config says."""
+        self.ignore_decoder(self.mlm_head.decoder.weight is self.get_input_embeddings().weight)
         super().save_pretrained(*args, **kwargs)
 
-    def ignore_tied_decoder(self) -> None:
+    def ignore_decoder(self, is_tied: bool) -> None:
         """A tied decoder is not in the file; told so, the Trainer does not warn that it is missing when it resumes."""
-        self._keys_to_ignore_on_save = set(self._tied_weights_keys) if self.config.tie_word_embeddings else set()
+        self._keys_to_ignore_on_save = set(self._tied_weights_keys) if is_tied else set()
 
     def get_output_embeddings(self) -> nn.Linear:
         return self.mlm_head.decoder
@@ -496,7 +496,7 @@ class ConvBertCompositeForQuestionAnswering(ConvBertCompositeTaskModel):
     ) -> tuple[torch.Tensor, ...] | QuestionAnsweringModelOutput:
         r"""
         start_positions, end_positions (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            First and last token of the answer; a position outside the input is ignored.
+            First and last token of the answer; -100 and positions beyond the input are ignored.
         """
         outputs = self.encode(
             input_ids=input_ids,
