@@ -19,9 +19,10 @@ from modeling_convbert_composite.conversion.families.base import Family
 FAMILIES: dict[str, Family] = {
     module.FAMILY.name: module.FAMILY
     for module in (
+        # These two first: by model type alone their sources are those of others.
         bert_convolutions,
-        bert,
         bert_relative,
+        bert,
         roberta,
         electra,
         albert,

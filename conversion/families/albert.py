@@ -11,7 +11,6 @@ from modeling_convbert_composite.conversion.families.base import (
     Family,
     Forward,
     Layout,
-    is_relative,
     transformers_forward,
 )
 from modeling_convbert_composite.conversion.sources import Source
@@ -72,10 +71,6 @@ def group_path(source: Source, layer: int) -> str:
     return f"encoder.albert_layer_groups.{group}.albert_layers.{layer % inner}."
 
 
-def matches(source: Source) -> bool:
-    return source.model_type == "albert" and not is_relative(source)
-
-
 def fields(source: Source) -> dict[str, Any]:
     values = bert.shared_fields(source, classifier_dropout="classifier_dropout_prob") | bert.PLAIN_ATTENTION
     values["num_hidden_layers"] *= int(source.config.get("inner_group_num", 1))
@@ -104,8 +99,6 @@ FAMILY = Family(
     name="albert",
     model_types=("albert",),
     exact="ALBERT: any number of groups and inner layers, all six heads; the shared weights are copied to each layer",
-    proof="transformers' own class",
-    matches=matches,
     refuse=bert.refuse_relative,
     fields=fields,
     layout=layout,

@@ -105,21 +105,24 @@ class Family:
     """
     One family of checkpoints.
 
-    `model_types` are those of config.json that it reads; `exact` says in a line what is carried over; `proof` what the
-    result is compared with; `matches` recognises a source by config and tensors; `refuse` raises for those that cannot
-    be exact; `fields` gives our config's and `layout` the names; `reference` is an independent forward pass of the
-    source with a head (inputs as BERT's -> outputs by name).
+    It reads sources whose config.json names one of `model_types`, if they meet `condition`. `exact` says in a line
+    what is carried over, `proof` what the result is compared with. `fields` gives our config's and `layout` the names;
+    `reference` is an independent forward pass of the source with a head (inputs as BERT's -> outputs by name);
+    `refuse` raises for what cannot be exact.
     """
 
     name: str
     model_types: tuple[str, ...]
     exact: str
-    proof: str
-    matches: Callable[[Source], bool]
-    refuse: Callable[[Source], None]
     fields: Callable[[Source], dict[str, Any]]
     layout: Callable[[Source, ConvBertCompositeConfig], Layout]
     reference: Callable[[Source, str], Forward]
+    proof: str = "transformers' own class"
+    condition: Callable[[Source], bool] = lambda source: True
+    refuse: Callable[[Source], None] = lambda source: None
+
+    def matches(self, source: Source) -> bool:
+        return source.model_type in self.model_types and self.condition(source)
 
 
 @dataclass

@@ -10,7 +10,6 @@ from modeling_convbert_composite.conversion.families.base import (
     Family,
     Forward,
     Layout,
-    is_original,
     is_relative,
     transformers_forward,
 )
@@ -82,10 +81,6 @@ def shared_fields(source: Source, **renamed: str) -> dict[str, Any]:
     return {ours: value for ours, value in values.items() if value is not None}
 
 
-def matches(source: Source) -> bool:
-    return source.model_type in PREFIXES and not is_original(source) and not is_relative(source)
-
-
 def refuse(source: Source) -> None:
     refuse_relative(source)
     refuse_unsupported(source)
@@ -131,8 +126,6 @@ FAMILY = Family(
     name="bert",
     model_types=tuple(PREFIXES),
     exact="BERT, ERNIE without task types and bert-generation encoders with absolute positions; all six heads",
-    proof="transformers' own class",
-    matches=matches,
     refuse=refuse,
     fields=fields,
     layout=layout,

@@ -46,10 +46,6 @@ KINDS = ("relative_key", "relative_key_query")
 KEEPS_POSITIONS = ("bert-generation",)
 
 
-def matches(source: Source) -> bool:
-    return source.model_type in BASES and is_relative(source)
-
-
 def refuse(source: Source) -> None:
     kind = source.config.get("position_embedding_type", "absolute")
     has_tables = source.has(r"\.distance_embedding\.weight$")
@@ -197,7 +193,7 @@ FAMILY = Family(
     model_types=tuple(BASES),
     exact="relative_key(_query) of transformers 4: BERT, ERNIE, bert-generation, ELECTRA, RoBERTa line, ALBERT",
     proof="transformers' own class with the attention formula of transformers 4",
-    matches=matches,
+    condition=is_relative,
     refuse=refuse,
     fields=fields,
     layout=layout,

@@ -110,8 +110,6 @@ FAMILY = Family(
     name="convbert",
     model_types=("convbert",),
     exact="transformers' ConvBERT, reading of padding included: every head ratio, grouped feed-forward, four heads",
-    proof="transformers' own class",
-    matches=lambda source: source.model_type == "convbert",
     refuse=refuse,
     fields=fields,
     layout=layout,

@@ -10,7 +10,6 @@ from modeling_convbert_composite.conversion.families.base import (
     Family,
     Forward,
     Layout,
-    is_relative,
     transformers_forward,
 )
 from modeling_convbert_composite.conversion.families.roberta import DENSE_CLASSIFIER
@@ -39,10 +38,6 @@ HEAD_NAMES = {
 
 # The detection head has one output a token and no counterpart among our heads.
 DROPPED = (*bert.DROPPED, r"discriminator_predictions\.(dense|dense_prediction)\.(weight|bias)")
-
-
-def matches(source: Source) -> bool:
-    return source.model_type == "electra" and not is_relative(source)
 
 
 def refuse(source: Source) -> None:
@@ -78,8 +73,6 @@ FAMILY = Family(
     name="electra",
     model_types=("electra",),
     exact="ELECTRA: generator with its head, encoder of the discriminator, fine-tuned heads",
-    proof="transformers' own class",
-    matches=matches,
     refuse=refuse,
     fields=fields,
     layout=layout,

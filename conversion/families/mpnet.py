@@ -99,8 +99,6 @@ FAMILY = Family(
     name="mpnet",
     model_types=("mpnet",),
     exact="MPNet: the bucketed bias as a fixed kernel of half-width 91, exact at every length; all five heads",
-    proof="transformers' own class",
-    matches=lambda source: source.model_type == "mpnet",
     refuse=refuse,
     fields=fields,
     layout=layout,

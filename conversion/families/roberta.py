@@ -10,7 +10,6 @@ from modeling_convbert_composite.conversion.families.base import (
     Family,
     Forward,
     Layout,
-    is_relative,
     transformers_forward,
 )
 from modeling_convbert_composite.conversion.sources import Source
@@ -47,10 +46,6 @@ HEAD_NAMES = {
 }
 
 
-def matches(source: Source) -> bool:
-    return source.model_type in PREFIXES and not is_relative(source)
-
-
 def fields(source: Source) -> dict[str, Any]:
     values = bert.shared_fields(source) | bert.PLAIN_ATTENTION
     return values | {"position_ids_rule": "skip_padding", "mlm_act": "gelu"}
@@ -68,8 +63,6 @@ FAMILY = Family(
     name="roberta",
     model_types=tuple(PREFIXES),
     exact="RoBERTa, XLM-RoBERTa, CamemBERT, data2vec-text: encoder, positions that skip padding, all five heads",
-    proof="transformers' own class",
-    matches=matches,
     refuse=bert.refuse_relative,
     fields=fields,
     layout=layout,
