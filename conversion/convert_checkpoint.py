@@ -43,7 +43,7 @@ def convert(
     family: str | None = None,
     tokenizer: str | Path | None = None,
     revision: str | None = None,
-    dtype: str | None = None,
+    dtype: str | torch.dtype | None = None,
     tolerance: float = DEFAULT_TOLERANCE,
     overwrite: bool = False,
     add_terms: Sequence[str] = (),
@@ -59,7 +59,8 @@ def convert(
         family: a name of `FAMILIES`; found by content if None.
         tokenizer: a SentencePiece `.model` file or a tokenizer folder, if not the source's own.
         revision: branch, tag or commit of a repository.
-        dtype: `float32`, `float16` or `bfloat16`; None = the source's. The proof is run before any cast.
+        dtype: `float32`, `float16` or `bfloat16`, by name or as torch's; None = the source's. The proof runs before
+            any cast.
         tolerance: largest absolute difference of an output that still counts as equal.
         overwrite: replace `output`.
         add_terms: kernels to add, of `fixed`, `query`, `key`, all zeros: outputs stay equal, and that is proved.
@@ -74,8 +75,9 @@ def convert(
     """
     # Absolute and without links, so that the folder itself is replaced and not a link to it.
     output = Path(output).resolve()
-    if dtype is not None and dtype not in DTYPES:
-        raise ConversionError(f"`dtype` must be one of {', '.join(DTYPES)}, got {dtype!r}.")
+    dtype_name = None if dtype is None else str(dtype).removeprefix("torch.")
+    if dtype_name is not None and dtype_name not in DTYPES:
+        raise ConversionError(f"`dtype` must be one of {', '.join(DTYPES)}, got {dtype_name!r}.")
     if not tolerance > 0:
         raise ConversionError(f"`tolerance` must be above 0, got {tolerance}.")
     folder = find_source(source, revision)
@@ -105,7 +107,7 @@ def convert(
         )
     if drop_absolute:
         model = drop_positions(model, plan.head, report)
-    save_dtype = DTYPES[dtype] if dtype else source_dtype(origin) if plan.exact else torch.float32
+    save_dtype = DTYPES[dtype_name] if dtype_name else source_dtype(origin) if plan.exact else torch.float32
     report.dtype = str(save_dtype).removeprefix("torch.")
     report.cast_difference = cast_weights(model, save_dtype)
     with fresh_folder(output) as scratch:

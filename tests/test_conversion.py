@@ -274,7 +274,7 @@ def test_half_precision_is_kept_and_reported_apart(tmp_path: Path) -> None:
 
 
 def test_a_chosen_dtype_reports_its_own_difference(source: Path, tmp_path: Path) -> None:
-    report = convert(source, tmp_path / "out", dtype="bfloat16")
+    report = convert(source, tmp_path / "out", dtype=torch.bfloat16)
     assert_exact(report)
     assert 1e-5 < report.cast_difference < 1e-1
     assert load_file(tmp_path / "out" / "model.safetensors").popitem()[1].dtype == torch.bfloat16
