@@ -168,7 +168,7 @@ def did_you_mean(model_type: str) -> str:
 
 
 def load_converted(folder: str | Path, head: str) -> ConvBertCompositePreTrainedModel:
-    """Our model from its folder, float32, with nothing missing."""
+    """Our model from its folder, float32, with nothing missing and nothing left over."""
     folder = Path(folder)
     model_type = read_json(folder / "config.json").get("model_type")
     if model_type != ConvBertCompositeConfig.model_type:
@@ -176,10 +176,11 @@ def load_converted(folder: str | Path, head: str) -> ConvBertCompositePreTrained
     loaded: Any = HEADS[head].from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
     model, info = loaded
     lacking = [name for name in info["missing_keys"] if head or "pooler" not in name]
-    if lacking:
-        raise ConversionError(
-            f"{str(folder)!r} lacks {some(sorted(lacking))}: it is not the conversion of that source."
-        )
+    for complaint, names in (("lacks", lacking), ("also holds", info["unexpected_keys"])):
+        if names:
+            raise ConversionError(
+                f"{str(folder)!r} {complaint} {some(sorted(names))}: it is not the conversion of that source."
+            )
     return model.eval()
 
 

@@ -300,6 +300,14 @@ def test_verify_refuses_the_conversion_of_something_else(source: Path, tmp_path:
         verify(source, tmp_path / "out")
 
 
+def test_verify_refuses_a_tensor_that_is_left_over(source: Path, tmp_path: Path) -> None:
+    convert(source, tmp_path / "out")
+    file = tmp_path / "out" / "model.safetensors"
+    save_file(load_file(file) | {"left.over": torch.ones(2)}, file, metadata={"format": "pt"})
+    with pytest.raises(ConversionError, match=r"also holds 'left\.over'"):
+        verify(source, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     "slip",
     [
