@@ -10,12 +10,12 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from modeling_convbert_composite import ConvBertCompositeConfig
-from modeling_convbert_composite.configuration.reference_flags import REFERENCE_KEYS
 from modeling_convbert_composite.conversion.convert_tokenizer import (
     build_tokenizer,
     digit_comma_pieces,
     save_tokenizer,
 )
+from modeling_convbert_composite.conversion.families.base import is_original
 from modeling_convbert_composite.conversion.sources import ConversionError, Source, inside, one_line, read_json
 
 
@@ -70,11 +70,8 @@ def carry_tokenizer(
     Returns remarks for the user. A source without a tokenizer is one, not an error; a `chosen` one must be there.
     """
     place = Path(chosen) if chosen is not None else source.folder
-    if not place.exists():
-        raise ConversionError(f"The tokenizer {str(place)!r} is missing.")
     model_file = place if place.is_file() else find_sentencepiece(place)
-    is_original = any(key in source.config for key in REFERENCE_KEYS)
-    if model_file is not None and (place.is_file() or is_original):
+    if model_file is not None and (place.is_file() or is_original(source)):
         return rebuild_sentencepiece(model_file, output, config)
     files = [inside(place, place / name) for name in TOKENIZER_FILES if (place / name).is_file()]
     if not any(file.name in ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE_FILES) for file in files):

@@ -1,7 +1,8 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """
 Reading a checkpoint folder that nobody has vouched for: config and tensors, nothing else. Pickles are read by torch's
-weights-only loader, no code of the source runs, and no path leaves the folder.
+weights-only loader and no code of the source runs. What is read as text or copied lies in the folder; only weight
+files may be links that lead out of it.
 """
 
 import functools

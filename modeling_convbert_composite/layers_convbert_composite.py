@@ -250,9 +250,8 @@ class ConvBertCompositeSelfAttention(nn.Module):
         config = self.config
         if config.convolves_hidden_states:
             hidden_states = zero_padding(hidden_states, token_mask)
-        unused = hidden_states.new_zeros(*hidden_states.shape[:2], config.query_key_size)
-        query = self.query(hidden_states) if config.uses_query else unused  # (B, L, A of the score heads)
-        key = self.key(hidden_states) if config.uses_key else unused
+        query = self.query(hidden_states) if config.uses_query else self.no_projection(hidden_states)
+        key = self.key(hidden_states) if config.uses_key else self.no_projection(hidden_states)
         flat_values = self.value(hidden_states)  # (B, L, A)
         values = flat_values.unflatten(-1, (config.num_attention_heads, config.head_size))  # (B, L, H, D)
 
@@ -309,6 +308,10 @@ class ConvBertCompositeSelfAttention(nn.Module):
             **kwargs,
         )
         return output, weights if config._attn_implementation == "eager" else None
+
+    def no_projection(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Zeros (B, L, A of the score heads), in place of a query or key that nothing reads."""
+        return hidden_states.new_zeros(*hidden_states.shape[:2], self.config.query_key_size)
 
     def split_heads(self, states: torch.Tensor) -> torch.Tensor:
         """(B, L, A) -> (B, H, L, D)."""
