@@ -273,7 +273,8 @@ def training_arguments(settings: FinetuningSettings, task: Task) -> TrainingArgu
         bf16=settings.bf16,
         torch_compile=settings.compile,
         report_to=["tensorboard"] if settings.tensorboard else [],
-        # Trainer moves to a GPU if there is one.
+        # Without it, bfloat16 is refused where there is no accelerator.
+        use_cpu=not torch.accelerator.is_available(),
         dataloader_pin_memory=torch.cuda.is_available(),
     )
 
