@@ -5,17 +5,17 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
-from real_data import read_rows
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
 from modeling_convbert_composite.finetuning import metrics
+from modeling_convbert_composite.records import read_lines
 
 
 def linear_classifier(files: dict[str, Path]) -> metrics.Scores:
     """Logistic regression on TF-IDF of words and pairs of words."""
-    train, test = read_rows(files["train"]), read_rows(files["test"])
+    train, test = read_lines(files["train"]), read_lines(files["test"])
     model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(max_iter=1000))
     model.fit([row["text"] for row in train], [row["label"] for row in train])
     predictions = model.predict([row["text"] for row in test])
@@ -24,7 +24,7 @@ def linear_classifier(files: dict[str, Path]) -> metrics.Scores:
 
 def linear_regression(files: dict[str, Path]) -> metrics.Scores:
     """Ridge regression on the same."""
-    train, test = read_rows(files["train"]), read_rows(files["test"])
+    train, test = read_lines(files["train"]), read_lines(files["test"])
     model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), Ridge())
     model.fit([row["text"] for row in train], [row["score"] for row in train])
     return metrics.correlations(model.predict([row["text"] for row in test]), np.array([row["score"] for row in test]))
@@ -33,11 +33,11 @@ def linear_regression(files: dict[str, Path]) -> metrics.Scores:
 def most_frequent_tag(files: dict[str, Path]) -> metrics.Scores:
     """The most frequent tag of each word, and of all words for a new one."""
     counts: dict[str, Counter] = defaultdict(Counter)
-    for row in read_rows(files["train"]):
+    for row in read_lines(files["train"]):
         for word, tag in zip(row["tokens"], row["tags"], strict=True):
             counts[word.lower()][tag] += 1
             counts[""][tag] += 1
     best = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
-    test = read_rows(files["test"])
+    test = read_lines(files["test"])
     predictions = [[best.get(word.lower(), best[""]) for word in row["tokens"]] for row in test]
     return metrics.tagging(predictions, [row["tags"] for row in test])

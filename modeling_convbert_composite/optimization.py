@@ -1,7 +1,6 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """Parameter groups and the order of the data: what our runs set themselves, on top of transformers' Trainer."""
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -76,25 +75,27 @@ class EpochSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
         order = torch.randperm(self.size, generator=generator)
-        return iter((order if self.lengths is None else self.group(order, generator)).tolist())
+        if self.lengths is not None:
+            order = grouped_by_length(order, self.lengths, self.batch_size, generator)
+        return iter(order.tolist())
 
-    def group(self, order: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """
-        Sorts stretches of 50 batches by length, then shuffles the batches. The longest comes first, so that a batch
-        that does not fit into memory fails at once.
-        """
-        assert self.lengths is not None
-        stretch = 50 * self.batch_size
-        parts = [part[self.lengths[part].argsort(descending=True, stable=True)] for part in order.split(stretch)]
-        batches = list(torch.cat(parts).split(self.batch_size))
-        # The rest that fills no batch stays last.
-        whole = len(order) // self.batch_size
-        shuffled = torch.randperm(whole, generator=generator).tolist()
-        longest = max(range(whole), key=lambda index: int(self.lengths[batches[index]].max()), default=0)
-        if whole:
-            shuffled.remove(longest)
-            shuffled.insert(0, longest)
-        return torch.cat([batches[index] for index in shuffled] + batches[whole:])
+
+def grouped_by_length(
+    order: torch.Tensor, lengths: torch.Tensor, batch_size: int, generator: torch.Generator
+) -> torch.Tensor:
+    """
+    `order` with stretches of 50 batches sorted by length and the batches shuffled. The longest batch comes first, so
+    that one that does not fit into memory fails at once; the rest that fills no batch stays last.
+    """
+    parts = [part[lengths[part].argsort(descending=True, stable=True)] for part in order.split(50 * batch_size)]
+    batches = list(torch.cat(parts).split(batch_size))
+    whole = len(order) // batch_size
+    if whole == 0:
+        return torch.cat(batches)
+    shuffled = torch.randperm(whole, generator=generator).tolist()
+    longest = max(shuffled, key=lambda index: int(lengths[batches[index]].max()))
+    shuffled.remove(longest)
+    return torch.cat([batches[index] for index in (longest, *shuffled)] + batches[whole:])
 
 
 class CompositeTrainer(Trainer):
@@ -113,7 +114,7 @@ class CompositeTrainer(Trainer):
         self.kernel_weight_decay = kernel_weight_decay
         self.lengths = lengths
 
-    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
             model = self.model if model is None else model
             groups = parameter_groups(
@@ -124,11 +125,6 @@ class CompositeTrainer(Trainer):
         return self.optimizer
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
-        dataset = self.train_dataset if train_dataset is None else train_dataset
+        dataset: Any = self.train_dataset if train_dataset is None else train_dataset
         step = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         return EpochSampler(len(dataset), self.args.seed, step, self.lengths)
-
-
-def steps_of(size: int, batch_size: int, epochs: float) -> int:
-    """Optimiser steps of so many epochs over `size` texts."""
-    return math.ceil(math.ceil(size / batch_size) * epochs)

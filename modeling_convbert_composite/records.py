@@ -60,6 +60,11 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path} is not JSON: {error}.") from error
 
 
+def read_lines(path: Path) -> list[Any]:
+    """The items of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
 def markdown_table(headers: list[str], rows: list[list[str]]) -> str:
     lines = [headers, ["---"] * len(headers), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

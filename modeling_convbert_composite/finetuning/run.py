@@ -4,7 +4,7 @@
 import os
 import shutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,18 @@ class FinetuningResult:
     notes: list[str]
 
 
+@dataclass(frozen=True)
+class Run:
+    """All that is ready before training: the model with its tokenizer, and every split as examples and as features."""
+
+    settings: FinetuningSettings
+    task: Task
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    splits: dict[str, Examples]
+    features: dict[str, Dataset]
+
+
 def finetune(settings: FinetuningSettings, tables: dict[str, Table] | None = None) -> FinetuningResult:
     """
     Fine-tunes a checkpoint and writes the model, its results and its predictions to `settings.output`.
@@ -92,10 +104,11 @@ def finetune(settings: FinetuningSettings, tables: dict[str, Table] | None = Non
     model = load_model(settings, task)
     check_length(settings, model)
     features = {name: task.encode(tokenizer, examples) for name, examples in splits.items()}
+    run = Run(settings, task, model, tokenizer, splits, features)
+    trainer = build_trainer(run)
     prepare_output(settings)
-    trainer = build_trainer(settings, task, model, tokenizer, splits, features)
     trainer.train(resume_from_checkpoint=last_checkpoint(settings) if settings.resume else None)
-    return finish(settings, task, trainer, splits, features)
+    return finish(run, trainer)
 
 
 def check_output(settings: FinetuningSettings) -> None:
@@ -197,34 +210,31 @@ def check_length(settings: FinetuningSettings, model: PreTrainedModel) -> None:
         raise ValueError(f"--max-length {settings.max_length} is more than the {limit} positions of {settings.model}.")
 
 
-def build_trainer(
-    settings: FinetuningSettings,
-    task: Task,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    splits: dict[str, Examples],
-    features: dict[str, Dataset],
-) -> CompositeTrainer:
+def build_trainer(run: Run) -> CompositeTrainer:
+    settings, task = run.settings, run.task
+    validation = run.splits["validation"]
+
     def compute_metrics(outputs: EvalPrediction) -> dict[str, float]:
-        predictions = task.decode(outputs.predictions, features["validation"], splits["validation"])
-        return task.score(predictions, splits["validation"].labels or [])
+        predictions = task.decode(outputs.predictions, run.features["validation"], validation)
+        return task.score(predictions, validation.labels or [])
 
     callbacks: list[TrainerCallback] = []
     if settings.patience is not None:
         callbacks.append(EarlyStoppingCallback(settings.patience))
+    train = run.features["train"]
     return CompositeTrainer(
-        model=model,
+        model=run.model,
         args=training_arguments(settings, task),
-        train_dataset=features["train"],
-        eval_dataset=features["validation"],
-        data_collator=task.collator(tokenizer),
-        processing_class=tokenizer,
+        train_dataset=train,
+        eval_dataset=run.features["validation"],
+        data_collator=task.collator(run.tokenizer),
+        processing_class=run.tokenizer,
         compute_metrics=compute_metrics,
         preprocess_logits_for_metrics=task.keep,
         callbacks=callbacks,
         kernel_learning_rate=settings.kernel_learning_rate,
         kernel_weight_decay=settings.kernel_weight_decay,
-        lengths=[length_of(row) for row in features["train"]["input_ids"]] if settings.group_by_length else None,
+        lengths=[length_of(ids) for ids in train["input_ids"]] if settings.group_by_length else None,
     )
 
 
@@ -279,43 +289,47 @@ def training_arguments(settings: FinetuningSettings, task: Task) -> TrainingArgu
     )
 
 
-def finish(
-    settings: FinetuningSettings,
-    task: Task,
-    trainer: CompositeTrainer,
-    splits: dict[str, Examples],
-    features: dict[str, Dataset],
-) -> FinetuningResult:
+def finish(run: Run, trainer: CompositeTrainer) -> FinetuningResult:
     """Evaluates, predicts and writes; `results.json` comes last, so that its presence says that all is there."""
-    found: dict[str, dict[str, float]] = {}
+    settings = run.settings
+    scores: dict[str, dict[str, float]] = {}
     predictions: dict[str, list[Prediction]] = {}
-    for name in ("validation", "test"):
-        if name in splits:
-            outputs = trainer.predict(features[name].remove_columns(label_columns(features[name])))
-            predictions[name] = task.decode(outputs.predictions, features[name], splits[name])
-            labels = splits[name].labels
-            if labels is not None:
-                found[name] = task.score(predictions[name], labels)
+    for name, examples in run.splits.items():
+        if name != "train":
+            features = run.features[name]
+            outputs = trainer.predict(features.remove_columns(label_columns(features)))
+            predictions[name] = run.task.decode(outputs.predictions, features, examples)
+            if examples.labels is not None:
+                scores[name] = run.task.score(predictions[name], examples.labels)
     history = [entry for entry in trainer.state.log_history if "step" in entry]
-    notes = []
+    notes: list[str] = []
     if trainer.is_world_process_zero():
-        output = settings.output
-        # Not Trainer.save_model: it adds a pickle of the arguments, which results.json has as well.
-        trainer.model.save_pretrained(output)
-        trainer.processing_class.save_pretrained(output)
-        for name, items in predictions.items():
-            rows = splits[name].table.rows
-            records.write_lines(
-                output / f"predictions-{name}.jsonl",
-                ({"row": row, **item} for row, item in zip(rows, items, strict=True)),
-            )
-        (output / "results.md").write_text(results_table(found), encoding="utf-8")
-        if not records.plot_history(history, output / "training.png", f"{settings.task}: {settings.model}"):
-            notes.append("No plot: it needs the extra `plot` (matplotlib).")
-        records.write_json(output / RESULTS, results(settings, task, trainer, splits, found, history))
-        if not settings.keep_checkpoints:
-            shutil.rmtree(output / CHECKPOINTS)
-    return FinetuningResult(settings.output, found, history, notes)
+        write_results(run, trainer, scores, predictions, history, notes)
+    return FinetuningResult(settings.output, scores, history, notes)
+
+
+def write_results(
+    run: Run,
+    trainer: CompositeTrainer,
+    scores: dict[str, dict[str, float]],
+    predictions: dict[str, list[Prediction]],
+    history: list[dict[str, float]],
+    notes: list[str],
+) -> None:
+    settings, output = run.settings, run.settings.output
+    # Not Trainer.save_model: it adds a pickle of the arguments, which results.json has as well.
+    run.model.save_pretrained(output)
+    run.tokenizer.save_pretrained(output)
+    for name, items in predictions.items():
+        rows = run.splits[name].table.rows
+        lines = [{"row": row, **item} for row, item in zip(rows, items, strict=True)]
+        records.write_lines(output / f"predictions-{name}.jsonl", lines)
+    records.write_text(output / "results.md", results_table(scores))
+    if not records.plot_history(history, output / "training.png", f"{settings.task}: {settings.model}"):
+        notes.append("No plot: it needs the extra `plot` (matplotlib).")
+    records.write_json(output / RESULTS, results(run, trainer.state.global_step, scores, history))
+    if not settings.keep_checkpoints:
+        shutil.rmtree(output / CHECKPOINTS)
 
 
 def label_columns(features: Dataset) -> list[str]:
@@ -324,31 +338,27 @@ def label_columns(features: Dataset) -> list[str]:
 
 
 def results(
-    settings: FinetuningSettings,
-    task: Task,
-    trainer: CompositeTrainer,
-    splits: dict[str, Examples],
-    found: dict[str, dict[str, float]],
-    history: list[dict[str, float]],
+    run: Run, steps: int, scores: dict[str, dict[str, float]], history: list[dict[str, float]]
 ) -> dict[str, Any]:
     """All that is known about the run."""
-    train = splits["train"]
+    settings, train = run.settings, run.splits["train"]
+    tables = {name: examples.table for name, examples in run.splits.items()}
     return {
         "task": settings.task,
         "base_model": settings.model,
         "command": " ".join(["convbert-composite", *sys.argv[1:]]) if "finetune" in sys.argv else None,
         "dataset": {
             "name": settings.dataset or train.table.source,
-            "files": {name: examples.table.source for name, examples in splits.items()},
-            "fingerprint": {name: examples.table.digest for name, examples in splits.items()},
-            "rows": {name: len(examples) for name, examples in splits.items()},
+            "files": {name: table.source for name, table in tables.items()},
+            "fingerprint": {name: table.digest for name, table in tables.items()},
+            "rows": {name: len(table) for name, table in tables.items()},
             "columns": [train.columns.text, train.columns.second, *train.columns.choices, *train.columns.label],
         },
-        "labels": task.labels,
-        "metrics": found,
-        "best_metric": settings.best_metric or task.best_metric,
-        "steps": trainer.state.global_step,
-        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "labels": run.task.labels,
+        "metrics": scores,
+        "best_metric": settings.best_metric or run.task.best_metric,
+        "steps": steps,
+        "parameters": run.model.num_parameters(),
         "seed": settings.seed,
         "settings": plain(settings),
         "environment": records.environment(),
@@ -364,8 +374,3 @@ def results_table(found: dict[str, dict[str, float]]) -> str:
 
 def is_main_process() -> bool:
     return int(os.environ.get("RANK", 0)) == 0
-
-
-def with_seed(settings: FinetuningSettings, seed: int, output: Path) -> FinetuningSettings:
-    """The same run with another seed, elsewhere."""
-    return replace(settings, seed=seed, output=output)

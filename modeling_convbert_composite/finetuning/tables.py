@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -105,7 +105,7 @@ def read_file(path: Path) -> Table:
         raise ValueError(f"{path} is not UTF-8: byte {error.start} cannot be read.") from error
 
 
-def read_separated(separator: str, quoting: int) -> Callable[[Path], dict[str, list[str]]]:
+def read_separated(separator: str, quoting: Literal[0, 3]) -> Callable[[Path], dict[str, list[str]]]:
     def read(path: Path) -> dict[str, list[str]]:
         # Its own limit is below what texts may have; ours, --max-characters, names the row.
         csv.field_size_limit(2**31 - 1)

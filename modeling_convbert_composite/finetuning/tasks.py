@@ -67,7 +67,8 @@ class Task:
         splits = {}
         for name, table in tables.items():
             examples = read_inputs(table, columns, self.settings, self.has_words)
-            examples.labels = self.read_labels(table, columns, must_have=name != "test")
+            # `train`, `validation`, and where there are several `validation_...`: what is learnt and measured.
+            examples.labels = self.read_labels(table, columns, must_have=name.startswith(("train", "validation")))
             splits[name] = examples
         self.learn_labels(splits)
         return splits
