@@ -8,6 +8,7 @@ A value on the command line wins over one in the file, which wins over the defau
 import dataclasses
 import difflib
 import inspect
+import shlex
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, field
@@ -138,6 +139,20 @@ def plain(settings: Any) -> dict[str, Any]:
         name: str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
         for name, value in values.items()
     }
+
+
+def as_command(verb: str, settings: Any) -> str:
+    """The command line that gives these settings."""
+    parts = ["convbert-composite", verb]
+    for item in settings_fields(type(settings)):
+        value = getattr(settings, item.name)
+        if value == item.default:
+            continue
+        if isinstance(value, bool):
+            parts.append(flag(item.name) if value else f"--no-{flag(item.name)[2:]}")
+        else:
+            parts += [flag(item.name), ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+    return shlex.join(parts)
 
 
 def command_of(settings_class: type[Settings], run: Callable[[Settings], None], help: str) -> Callable[..., None]:

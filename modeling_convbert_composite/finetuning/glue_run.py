@@ -91,13 +91,8 @@ def run_folder(output: Path, task: str, seed: int) -> Path:
 
 
 def run_one(settings: GlueSettings, task: GlueTask, tables: dict[str, Table], seed: int) -> None:
-    folder = run_folder(settings.output, task.name, seed)
-    if (folder / RESULTS).is_file():
-        return
-    finetune(run_settings(settings, task, seed), tables)
-    if is_main_process() and not settings.keep_models and task.name != "MNLI":
-        for weights in folder.glob("*.safetensors"):
-            weights.unlink()
+    if not (run_folder(settings.output, task.name, seed) / RESULTS).is_file():
+        finetune(run_settings(settings, task, seed), tables)
 
 
 def run_settings(settings: GlueSettings, task: GlueTask, seed: int) -> FinetuningSettings:
@@ -130,4 +125,6 @@ def run_settings(settings: GlueSettings, task: GlueTask, seed: int) -> Finetunin
         bf16=settings.bf16,
         trust_remote_code=settings.trust_remote_code,
         resume=folder.is_dir(),
+        # Others start from MNLI's.
+        save_model=settings.keep_models or task.name == "MNLI",
     )

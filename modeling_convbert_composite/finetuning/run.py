@@ -3,7 +3,6 @@
 
 import os
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ from modeling_convbert_composite.finetuning.tasks import (
 )
 from modeling_convbert_composite.finetuning.windowed_tasks import QuestionAnswering, TokenClassification
 from modeling_convbert_composite.optimization import CompositeTrainer
-from modeling_convbert_composite.settings import plain
+from modeling_convbert_composite.settings import as_command, plain
 
 
 logger = logging.get_logger(__name__)
@@ -57,7 +56,7 @@ TASKS: dict[str, type[Task]] = {
 }
 
 # Settings that may change between a run and its resumption.
-NOT_OF_THE_RUN = {"resume", "overwrite", "keep_checkpoints", "output", "tensorboard"}
+NOT_OF_THE_RUN = {"resume", "overwrite", "save_model", "keep_checkpoints", "output", "tensorboard"}
 RESULTS = "results.json"
 CHECKPOINTS = "checkpoints"
 
@@ -317,9 +316,10 @@ def write_results(
     notes: list[str],
 ) -> None:
     settings, output = run.settings, run.settings.output
-    # Not Trainer.save_model: it adds a pickle of the arguments, which results.json has as well.
-    run.model.save_pretrained(output)
-    run.tokenizer.save_pretrained(output)
+    if settings.save_model:
+        # Not Trainer.save_model: it adds a pickle of the arguments, which results.json has as well.
+        run.model.save_pretrained(output)
+        run.tokenizer.save_pretrained(output)
     for name, items in predictions.items():
         rows = run.splits[name].table.rows
         lines = [{"row": row, **item} for row, item in zip(rows, items, strict=True)]
@@ -346,7 +346,7 @@ def results(
     return {
         "task": settings.task,
         "base_model": settings.model,
-        "command": " ".join(["convbert-composite", *sys.argv[1:]]) if "finetune" in sys.argv else None,
+        "command": as_command("finetune", settings),
         "dataset": {
             "name": settings.dataset or train.table.source,
             "files": {name: table.source for name, table in tables.items()},

@@ -86,6 +86,7 @@ class FinetuningSettings:
     trust_remote_code: bool = setting(False, help="Run a checkpoint's own code where no installed class fits it.")
     resume: bool = setting(False, help="Go on from the last checkpoint in OUTPUT.")
     overwrite: bool = setting(False, help="Replace an earlier result in OUTPUT.")
+    save_model: bool = setting(True, help="Write the model, not only its results and predictions.")
     keep_checkpoints: bool = setting(False, help="Keep the checkpoints of the run in OUTPUT/checkpoints.")
 
     def __post_init__(self) -> None:

@@ -14,7 +14,6 @@ from datasets import Dataset
 from transformers import (
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
-    DataCollatorForMultipleChoice,
     DataCollatorWithPadding,
     PreTrainedTokenizerBase,
 )
@@ -327,7 +326,21 @@ class MultipleChoice(Task):
         )
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        return DataCollatorForMultipleChoice(tokenizer)
+        pad = DataCollatorWithPadding(tokenizer)
+
+        def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
+            # transformers' own collator for choices refuses texts without a label, which one may want to predict.
+            rows = [
+                {name: values[index] for name, values in feature.items() if name != "label"}
+                for feature in features
+                for index in range(len(feature["input_ids"]))
+            ]
+            batch = {name: tensor.unflatten(0, (len(features), -1)) for name, tensor in pad(rows).items()}
+            if "label" in features[0]:
+                batch["labels"] = torch.tensor([feature["label"] for feature in features])
+            return batch
+
+        return collate
 
     def decode(self, outputs: Any, features: Dataset, examples: Examples) -> list[Prediction]:
         choices = examples.choices or []

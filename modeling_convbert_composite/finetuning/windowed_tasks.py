@@ -14,6 +14,7 @@ from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
+    DataCollatorWithPadding,
     PreTrainedTokenizerBase,
 )
 
@@ -211,6 +212,10 @@ class QuestionAnswering(Task):
             return features
 
         return Dataset.from_dict(columns).map(tokenize, batched=True, desc="Tokenising", remove_columns=list(columns))
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+        # The loss is a softmax over all positions, padding included, as BERT's: it must not depend on batch mates.
+        return DataCollatorWithPadding(tokenizer, padding="max_length", max_length=self.settings.max_length)
 
     def keep(self, logits: Any, labels: Any) -> Any:
         return logits[:2]
