@@ -125,7 +125,7 @@ def hub_table(source: str, dataset: Any, task: GlueTask, split: str) -> Table:
         labels = read.column("label")
         names = read.class_names.get("label", [])
         # Where the classes have the protocol's names these count, whatever their order; else they are 0 and 1.
-        if set(names) == set(task.labels):
+        if task.labels and set(names) == set(task.labels):
             labels = [names[label] for label in labels]
         columns["label"] = [str(label) if task.labels else label for label in labels]
     return Table(source, columns, read.rows, digest=read.digest)
