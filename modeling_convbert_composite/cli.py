@@ -219,7 +219,10 @@ def verify(
 def run_finetune(settings: FinetuningSettings) -> None:
     with needing("train"):
         from .finetuning.run import finetune as run
+        from .records import is_main_process
     result = run(settings)
+    if not is_main_process():
+        return
     show_scores(f"{settings.task}, {settings.model}", result.metrics)
     for note in result.notes:
         print(f"Note: {note}")
@@ -245,9 +248,11 @@ def run_glue(settings: GlueSettings) -> None:
     with needing("train"):
         from .finetuning.glue_report import glue_report as report
         from .finetuning.glue_run import run_glue as run
+        from .records import is_main_process
     run(settings)
-    show_glue(report(settings.output))
-    print(f"Saved {settings.output}.")
+    if is_main_process():
+        show_glue(report(settings.output))
+        print(f"Saved {settings.output}.")
 
 
 app.command(

@@ -29,6 +29,11 @@ def environment() -> dict[str, Any]:
     }
 
 
+def is_main_process() -> bool:
+    """Whether this process is the one that prints and writes; launchers number them."""
+    return int(os.environ.get("RANK", 0)) == 0
+
+
 def write_json(path: Path, content: Any) -> None:
     """Writes beside, then renames: a reader, or a killed run, never meets half a file."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -10,7 +10,7 @@ from modeling_convbert_composite import records
 from modeling_convbert_composite.finetuning.glue_data import read_task
 from modeling_convbert_composite.finetuning.glue_protocol import TASKS as PROTOCOL
 from modeling_convbert_composite.finetuning.glue_protocol import GlueSettings, GlueTask
-from modeling_convbert_composite.finetuning.run import RESULTS, TASKS, finetune, is_main_process
+from modeling_convbert_composite.finetuning.run import RESULTS, TASKS, finetune
 from modeling_convbert_composite.finetuning.settings import FinetuningSettings
 from modeling_convbert_composite.finetuning.tables import Table
 from modeling_convbert_composite.settings import plain
@@ -34,7 +34,9 @@ def run_glue(settings: GlueSettings) -> None:
     for task in tasks:
         check(settings, task, read_task(settings, task))
     check_mnli(settings, tasks)
-    with tqdm(total=len(tasks) * len(settings.seeds), desc="GLUE", unit="run", disable=not is_main_process()) as bar:
+    with tqdm(
+        total=len(tasks) * len(settings.seeds), desc="GLUE", unit="run", disable=not records.is_main_process()
+    ) as bar:
         for task in tasks:
             tables = read_task(settings, task)
             for seed in settings.seeds:
@@ -46,7 +48,7 @@ def run_glue(settings: GlueSettings) -> None:
 def prepare(settings: GlueSettings) -> None:
     """Records the settings of the protocol; refuses a folder that holds another run."""
     record = settings.output / GLUE
-    if not is_main_process():
+    if not records.is_main_process():
         return
     if record.is_file() and settings.resume:
         earlier, now = records.read_json(record), plain(settings)

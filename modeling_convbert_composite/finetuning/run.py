@@ -123,7 +123,7 @@ def check_output(settings: FinetuningSettings) -> None:
 def prepare_output(settings: FinetuningSettings) -> None:
     """Makes the folder, records the settings, and refuses to go on with those of another run."""
     record = settings.output / CHECKPOINTS / "settings.json"
-    if not is_main_process():
+    if not records.is_main_process():
         return
     if settings.resume and record.is_file():
         earlier = records.read_json(record)
@@ -370,7 +370,3 @@ def results_table(found: dict[str, dict[str, float]]) -> str:
     names = list(dict.fromkeys(name for scores in found.values() for name in scores))
     rows = [[name, *(f"{scores[name]:.4f}" if name in scores else "" for scores in found.values())] for name in names]
     return records.markdown_table(["metric", *found], rows)
-
-
-def is_main_process() -> bool:
-    return int(os.environ.get("RANK", 0)) == 0
