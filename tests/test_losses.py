@@ -12,8 +12,9 @@ import pytest
 import torch
 import transformers
 from helpers import HEADS, IGNORED, OPTIONS, assert_states_equal, random_ids, randomise, state_copy, text_batch
+from test_pipelines import word_tokenizer
 from torch.nn import functional
-from transformers import PreTrainedModel, Trainer, TrainingArguments
+from transformers import DataCollatorForLanguageModeling, PreTrainedModel, Trainer, TrainingArguments
 
 from modeling_convbert_composite import ConvBertCompositeForSequenceClassification
 
@@ -613,3 +614,24 @@ def test_a_trainer_checkpoint_carries_the_code(tmp_path: Path) -> None:
     files = {path.name for path in (tmp_path / "checkpoint-1").iterdir()}
     assert {"config.json", "model.safetensors", "modeling_convbert_composite.py"} <= files
     assert {"configuration_convbert_composite.py", "attention_convbert_composite.py"} <= files
+
+
+@pytest.mark.parametrize("is_pair", [False, True])
+def test_special_tokens_are_never_masked(is_pair: bool) -> None:
+    """R40: over 200 collated, padded batches, 15 % of the tokens that are none, and no other."""
+    tokenizer = word_tokenizer()
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    real = masked = 0
+    for _ in range(200):
+        lengths = torch.randint(1, 40, (8,), generator=generator).tolist()
+        texts = [" ".join(["the cat sat on a mat"] * (length // 6 + 1)) for length in lengths]
+        pairs = [texts[::-1]] if is_pair else []
+        batch = collate([{"input_ids": ids} for ids in tokenizer(texts, *pairs)["input_ids"]])
+        original = torch.where(batch["labels"] == IGNORED, batch["input_ids"], batch["labels"])
+        is_special = torch.isin(original, torch.tensor(tokenizer.all_special_ids))
+        assert (batch["labels"][is_special] == IGNORED).all()
+        real += int((~is_special).sum())
+        masked += int((batch["labels"] != IGNORED).sum())
+    assert masked / real == pytest.approx(0.15, abs=0.01)
