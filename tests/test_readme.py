@@ -23,6 +23,7 @@ from modeling_convbert_composite.configuration import load_preset
 from modeling_convbert_composite.conversion import FAMILIES
 
 
+NLI = ("entailment", "neutral", "contradiction")
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -67,7 +68,11 @@ def write_checkpoints(folder: Path) -> None:
         ("mlm", "mlm", {}),
         ("tagger", "token", {}),
         ("answers", "answer", {}),
-        ("nli", "sequence", {"id2label": {0: "entailment", 1: "neutral", 2: "contradiction"}}),
+        (
+            "nli",
+            "sequence",
+            {"id2label": dict(enumerate(NLI)), "label2id": {label: index for index, label in enumerate(NLI)}},
+        ),
         ("classifier", "sequence", {"num_labels": 2}),
     ):
         saved(folder / name, head, **fields)
