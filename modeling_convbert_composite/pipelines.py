@@ -21,7 +21,8 @@ class ConvBertCompositeTokenClassificationPipeline(TokenClassificationPipeline):
 
     def gather_pre_entities(self, sentence: str, *args: Any, **kwargs: Any) -> list[dict]:
         entities = super().gather_pre_entities(sentence, *args, **kwargs)
-        if getattr(self.tokenizer.backend_tokenizer.model, "continuing_subword_prefix", None):
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None or getattr(backend.model, "continuing_subword_prefix", None):
             # WordPiece marks the pieces within a word, punctuation included; nothing to mend.
             return entities
         for before, entity in pairwise(entities):

@@ -141,6 +141,20 @@ def plain(settings: Any) -> dict[str, Any]:
     }
 
 
+def refuse_other_settings(earlier: dict[str, Any], settings: Any, free: set[str], output: Path) -> None:
+    """
+    Refuses to resume a run with settings that are not its own.
+
+    Args:
+        earlier: the recorded settings of the run. free: names that may differ. output: its folder, for the message.
+    """
+    now = plain(settings)
+    changed = [name for name in now if name not in free and earlier.get(name) != now[name]]
+    if changed:
+        listed = ", ".join(f"{name} was {earlier.get(name)!r}, is {now[name]!r}" for name in changed)
+        raise ValueError(f"--resume: {output} was begun with other settings: {listed}.")
+
+
 def as_command(verb: str, settings: Any) -> str:
     """The command line that gives these settings."""
     parts = ["convbert-composite", verb]

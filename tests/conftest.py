@@ -39,6 +39,15 @@ def tiny_config() -> ConvBertCompositeConfig:
 
 
 @pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny encoder with a tokenizer of whole words, to fine-tune."""
+    from test_pipelines import saved
+
+    torch.manual_seed(0)
+    return Path(saved(tmp_path_factory.mktemp("checkpoint"), "base"))
+
+
+@pytest.fixture(scope="session")
 def golden() -> Path:
     """The folder that holds `golden/` and `golden-hf4/`, the recorded outputs of the original models."""
     folder = os.environ.get(GOLDEN_VARIABLE)

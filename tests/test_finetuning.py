@@ -123,16 +123,6 @@ def write(path: Path, rows: Rows) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny encoder with its tokenizer, to start from."""
-    folder = tmp_path_factory.mktemp("checkpoint")
-    torch.manual_seed(0)
-    HEADS["base"].build(vocab_size=len(WORDS), pad_token_id=0).save_pretrained(folder)
-    word_tokenizer().save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
 def make(checkpoint: Path, tmp_path: Path) -> Callable[..., FinetuningSettings]:
     """Settings of a small run on rows of a task."""
@@ -408,9 +398,23 @@ def test_resuming_equals_not_stopping(
 
 def test_resuming_with_other_settings_is_refused(make: Callable[..., FinetuningSettings]) -> None:
     settings = make("text-classification", keep_checkpoints=True)
-    finetune(settings)
+    result = finetune(settings)
     with pytest.raises(ValueError, match=r"learning_rate was 0\.001, is 0\.5"):
         finetune(replace(settings, resume=True, learning_rate=0.5))
+    (result.output / "results.json").unlink()
+    with pytest.raises(ValueError, match=r"learning_rate was 0\.001, is 0\.5"):
+        finetune(replace(settings, resume=True, learning_rate=0.5))
+
+
+def test_resuming_a_finished_run_gives_its_result(
+    make: Callable[..., FinetuningSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = make("text-classification")
+    result = finetune(settings)
+    monkeypatch.setattr(CompositeTrainer, "train", lambda *args, **kwargs: pytest.fail("it was trained again"))
+    again = finetune(replace(settings, resume=True))
+    assert (again.metrics, again.history) == (result.metrics, result.history)
+    assert again.notes == ["The run had come to its end."]
 
 
 def test_a_finished_folder_is_not_written_into(make: Callable[..., FinetuningSettings]) -> None:

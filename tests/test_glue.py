@@ -34,15 +34,6 @@ def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_glue(tmp_path_factory.mktemp("glue"))
 
 
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("checkpoint")
-    torch.manual_seed(0)
-    HEADS["base"].build(vocab_size=len(WORDS), pad_token_id=0).save_pretrained(folder)
-    word_tokenizer().save_pretrained(folder)
-    return folder
-
-
 def settings_of(checkpoint: Path, glue: Path, output: Path, **changes: Any) -> GlueSettings:
     values: dict[str, Any] = {
         "model": str(checkpoint),

@@ -13,7 +13,7 @@ from modeling_convbert_composite.finetuning.glue_protocol import GlueSettings, G
 from modeling_convbert_composite.finetuning.run import RESULTS, TASKS, finetune
 from modeling_convbert_composite.finetuning.settings import FinetuningSettings
 from modeling_convbert_composite.finetuning.tables import Table
-from modeling_convbert_composite.settings import plain
+from modeling_convbert_composite.settings import plain, refuse_other_settings
 
 
 GLUE = "glue.json"
@@ -51,11 +51,7 @@ def prepare(settings: GlueSettings) -> None:
     if not records.is_main_process():
         return
     if record.is_file() and settings.resume:
-        earlier, now = records.read_json(record), plain(settings)
-        changed = [name for name in now if name not in NOT_OF_THE_RUN and earlier.get(name) != now[name]]
-        if changed:
-            listed = ", ".join(f"{name} was {earlier.get(name)!r}, is {now[name]!r}" for name in changed)
-            raise ValueError(f"--resume: {settings.output} was begun with other settings: {listed}.")
+        refuse_other_settings(records.read_json(record), settings, NOT_OF_THE_RUN, settings.output)
     elif settings.output.is_dir() and any(settings.output.iterdir()):
         if not settings.overwrite:
             raise FileExistsError(f"{settings.output} is not empty; --resume its run, or --overwrite it.")

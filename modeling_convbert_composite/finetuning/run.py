@@ -37,7 +37,7 @@ from modeling_convbert_composite.finetuning.tasks import (
 )
 from modeling_convbert_composite.finetuning.windowed_tasks import QuestionAnswering, TokenClassification
 from modeling_convbert_composite.optimization import CompositeTrainer
-from modeling_convbert_composite.settings import as_command, plain
+from modeling_convbert_composite.settings import as_command, plain, refuse_other_settings
 
 
 logger = logging.get_logger(__name__)
@@ -95,6 +95,8 @@ def finetune(settings: FinetuningSettings, tables: dict[str, Table] | None = Non
         FileExistsError: an earlier result in the folder. OSError: files that are not there.
     """
     check_output(settings)
+    if settings.resume and (settings.output / RESULTS).is_file():
+        return finished(settings)
     tables = tables or read_tables(settings)
     task = TASKS[settings.task](settings)
     splits = task.read(tables)
@@ -120,18 +122,20 @@ def check_output(settings: FinetuningSettings) -> None:
         raise FileExistsError(f"{output} is not empty. Take another --output, --overwrite it, or --resume its run.")
 
 
+def finished(settings: FinetuningSettings) -> FinetuningResult:
+    """The result of a run that is to be resumed and has come to its end already."""
+    found = records.read_json(settings.output / RESULTS)
+    refuse_other_settings(found["settings"], settings, NOT_OF_THE_RUN, settings.output)
+    return FinetuningResult(settings.output, found["metrics"], found["history"], ["The run had come to its end."])
+
+
 def prepare_output(settings: FinetuningSettings) -> None:
     """Makes the folder, records the settings, and refuses to go on with those of another run."""
     record = settings.output / CHECKPOINTS / "settings.json"
     if not records.is_main_process():
         return
     if settings.resume and record.is_file():
-        earlier = records.read_json(record)
-        now = plain(settings)
-        changed = [name for name in now if name not in NOT_OF_THE_RUN and earlier.get(name) != now[name]]
-        if changed:
-            listed = ", ".join(f"{name} was {earlier.get(name)!r}, is {now[name]!r}" for name in changed)
-            raise ValueError(f"--resume: {settings.output} was begun with other settings: {listed}.")
+        refuse_other_settings(records.read_json(record), settings, NOT_OF_THE_RUN, settings.output)
         return
     if settings.overwrite:
         shutil.rmtree(settings.output / CHECKPOINTS, ignore_errors=True)
