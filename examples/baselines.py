@@ -3,6 +3,7 @@
 
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -13,10 +14,20 @@ from modeling_convbert_composite.finetuning import metrics
 from modeling_convbert_composite.records import read_lines
 
 
+def known_rows(files: dict[str, Path]) -> list[dict[str, Any]]:
+    """Training and validation rows: a linear model has no epochs to choose."""
+    return [*read_lines(files["train"]), *read_lines(files["validation"])]
+
+
+def tf_idf() -> TfidfVectorizer:
+    """Words and pairs of words that stand in two texts at least."""
+    return TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=2)
+
+
 def linear_classifier(files: dict[str, Path]) -> metrics.Scores:
-    """Logistic regression on TF-IDF of words and pairs of words."""
-    train, test = read_lines(files["train"]), read_lines(files["test"])
-    model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(max_iter=1000))
+    """Logistic regression on TF-IDF."""
+    train, test = known_rows(files), read_lines(files["test"])
+    model = make_pipeline(tf_idf(), LogisticRegression(C=10, max_iter=2000))
     model.fit([row["text"] for row in train], [row["label"] for row in train])
     predictions = model.predict([row["text"] for row in test])
     return metrics.accuracy(predictions, np.array([row["label"] for row in test]))
@@ -24,8 +35,8 @@ def linear_classifier(files: dict[str, Path]) -> metrics.Scores:
 
 def linear_regression(files: dict[str, Path]) -> metrics.Scores:
     """Ridge regression on the same."""
-    train, test = read_lines(files["train"]), read_lines(files["test"])
-    model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), Ridge())
+    train, test = known_rows(files), read_lines(files["test"])
+    model = make_pipeline(tf_idf(), Ridge())
     model.fit([row["text"] for row in train], [row["score"] for row in train])
     return metrics.correlations(model.predict([row["text"] for row in test]), np.array([row["score"] for row in test]))
 
@@ -33,7 +44,7 @@ def linear_regression(files: dict[str, Path]) -> metrics.Scores:
 def most_frequent_tag(files: dict[str, Path]) -> metrics.Scores:
     """The most frequent tag of each word, and of all words for a new one."""
     counts: dict[str, Counter] = defaultdict(Counter)
-    for row in read_lines(files["train"]):
+    for row in known_rows(files):
         for word, tag in zip(row["tokens"], row["tags"], strict=True):
             counts[word.lower()][tag] += 1
             counts[""][tag] += 1
