@@ -23,6 +23,7 @@ from transformers.utils import logging
 from ._version import __version__
 from .finetuning.glue_protocol import GlueSettings
 from .finetuning.settings import FinetuningSettings
+from .pretraining.settings import PretrainingSettings, TokenizerSettings
 from .settings import command_of
 
 
@@ -240,6 +241,58 @@ app.command(
         run_finetune,
         "Train a checkpoint for a task on your own data. Everything is checked before any training starts; the folder "
         "OUTPUT gets the model, results.json, a table, a plot and predictions.",
+    )
+)
+
+
+def run_train_tokenizer(settings: TokenizerSettings) -> None:
+    with needing("convert"):
+        from .pretraining.tokenizers import train_tokenizer as run
+
+        tokenizer = run(settings)
+    print(f"Saved {settings.output} ({len(tokenizer):,} tokens).")
+
+
+app.command(
+    "train-tokenizer",
+    short_help="Train a tokenizer on text.",
+    epilog="Example: convbert-composite train-tokenizer --data corpus.txt --vocab-size 8000 --output ./tokenizer",
+)(
+    command_of(
+        TokenizerSettings,
+        run_train_tokenizer,
+        "Train a tokenizer on text of any language: SentencePiece unigram as the paper's, WordPiece or byte-level "
+        "BPE, saved as tokenizer.json.",
+    )
+)
+
+
+def run_pretrain(settings: PretrainingSettings) -> None:
+    with needing("train"):
+        from .pretraining.run import pretrain as run
+        from .records import is_main_process
+    result = run(settings)
+    if not is_main_process():
+        return
+    columns = {name: result.metrics[name] for name in ("validation", "floor")}
+    show_scores(f"{settings.architecture}, {settings.max_steps:,} steps", columns)
+    print(f"{result.metrics['tokens']:,} tokens, {result.metrics['tokens_per_second']:,.0f} a second.")
+    for note in result.notes:
+        print(f"Note: {note}")
+    print(f"Saved {result.output}.")
+
+
+app.command(
+    "pretrain",
+    short_help="Pre-train a masked language model.",
+    epilog="Example: convbert-composite pretrain --architecture mini --tokenizer ./tokenizer --data corpus.txt "
+    "--max-steps 10000 --warmup 0.1 --output ./mini",
+)(
+    command_of(
+        PretrainingSettings,
+        run_pretrain,
+        "Pre-train a masked language model on text. The paper's recipe is the default; a run that was killed goes on "
+        "with --resume and ends with the same weights.",
     )
 )
 

@@ -2,6 +2,7 @@
 """Parameter groups and the order of the data: what our runs set themselves, on top of transformers' Trainer."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,36 +20,42 @@ def is_kernel(name: str) -> bool:
     return name.rpartition(".")[2] in KERNEL_NAMES
 
 
+@dataclass(frozen=True)
+class KernelRates:
+    """What kernels may have for themselves; None = as the rest. `fixed_rate` is for fixed kernels, before `rate`."""
+
+    rate: float | None = None
+    fixed_rate: float | None = None
+    weight_decay: float | None = None
+
+
 def parameter_groups(
-    model: nn.Module,
-    weight_decay: float,
-    kernel_learning_rate: float | None = None,
-    kernel_weight_decay: float | None = None,
+    model: nn.Module, weight_decay: float, kernels: KernelRates | None = None
 ) -> list[dict[str, Any]]:
     """
     Groups for AdamW. Decayed is what the paper's code decays: every weight and table, the kernels among them, but no
     bias and no LayerNorm.
-
-    Args:
-        kernel_learning_rate, kernel_weight_decay: for fixed, query and key kernels; None = as the rest.
     """
-    kernels: dict[str, Any] = {
-        "params": [],
-        "weight_decay": weight_decay if kernel_weight_decay is None else kernel_weight_decay,
-    }
-    if kernel_learning_rate is not None:
-        kernels["lr"] = kernel_learning_rate
-    decayed: dict[str, Any] = {"params": [], "weight_decay": weight_decay}
-    plain: dict[str, Any] = {"params": [], "weight_decay": 0.0}
+    kernels = kernels or KernelRates()
+    kernel_decay = weight_decay if kernels.weight_decay is None else kernels.weight_decay
+    fixed_rate = kernels.rate if kernels.fixed_rate is None else kernels.fixed_rate
     norms = {
         id(part) for module in model.modules() if isinstance(module, nn.LayerNorm) for part in module.parameters()
     }
+    # (weight decay, learning rate or None) -> parameters
+    groups: dict[tuple[float, float | None], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            is_plain = name.endswith("bias") or id(parameter) in norms
-            group = kernels if is_kernel(name) else plain if is_plain else decayed
-            group["params"].append(parameter)
-    return [group for group in (decayed, plain, kernels) if group["params"]]
+        if not parameter.requires_grad:
+            continue
+        if is_kernel(name):
+            key = (kernel_decay, fixed_rate if name.endswith("fixed_kernel") else kernels.rate)
+        else:
+            key = (0.0 if name.endswith("bias") or id(parameter) in norms else weight_decay, None)
+        groups.setdefault(key, []).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": decay} | ({} if rate is None else {"lr": rate})
+        for (decay, rate), parameters in groups.items()
+    ]
 
 
 class EpochSampler(Sampler[int]):
@@ -57,12 +64,20 @@ class EpochSampler(Sampler[int]):
     so that a resumed run, and one on more processes, sees the same batches.
     """
 
-    def __init__(self, size: int, seed: int, batch_size: int, lengths: Sequence[int] | None = None):
+    def __init__(
+        self,
+        size: int,
+        seed: int,
+        batch_size: int,
+        lengths: Sequence[int] | None = None,
+        counts_visits: bool = False,
+    ):
         """
         Args:
             batch_size: texts per optimiser step. lengths: of each text, to group by; None = random order.
+            counts_visits: give `epoch * size + index` in place of `index`.
         """
-        self.size, self.seed, self.batch_size = size, seed, batch_size
+        self.size, self.seed, self.batch_size, self.counts_visits = size, seed, batch_size, counts_visits
         self.lengths = None if lengths is None else torch.tensor(lengths)
         self.epoch = 0
 
@@ -77,6 +92,8 @@ class EpochSampler(Sampler[int]):
         order = torch.randperm(self.size, generator=generator)
         if self.lengths is not None:
             order = grouped_by_length(order, self.lengths, self.batch_size, generator)
+        if self.counts_visits:
+            order = order + self.epoch * self.size
         return iter(order.tolist())
 
 
@@ -104,22 +121,20 @@ class CompositeTrainer(Trainer):
     def __init__(
         self,
         *args: Any,
-        kernel_learning_rate: float | None = None,
-        kernel_weight_decay: float | None = None,
+        kernels: KernelRates | None = None,
         lengths: Sequence[int] | None = None,
+        counts_visits: bool = False,
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
-        self.kernel_learning_rate = kernel_learning_rate
-        self.kernel_weight_decay = kernel_weight_decay
+        self.counts_visits = counts_visits
+        self.kernels = kernels
         self.lengths = lengths
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
             model = self.model if model is None else model
-            groups = parameter_groups(
-                model, self.args.weight_decay, self.kernel_learning_rate, self.kernel_weight_decay
-            )
+            groups = parameter_groups(model, self.args.weight_decay, self.kernels)
             optimizer_class, arguments = self.get_optimizer_cls_and_kwargs(self.args, model)
             self.optimizer = optimizer_class(groups, **arguments)
         return self.optimizer
@@ -127,4 +142,4 @@ class CompositeTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
         step = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        return EpochSampler(len(dataset), self.args.seed, step, self.lengths)
+        return EpochSampler(len(dataset), self.args.seed, step, self.lengths, self.counts_visits)

@@ -134,14 +134,16 @@ def check_names(known: Iterable[str], names: Iterable[str], source: str) -> None
 
 def plain(settings: Any) -> dict[str, Any]:
     """Settings as JSON writes them."""
-    values = {item.name: getattr(settings, item.name) for item in settings_fields(type(settings))}
-    return {
-        name: str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
-        for name, value in values.items()
-    }
+    return {item.name: as_json(getattr(settings, item.name)) for item in settings_fields(type(settings))}
 
 
-def refuse_other_settings(earlier: dict[str, Any], settings: Any, free: set[str], output: Path) -> None:
+def as_json(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [as_json(part) for part in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def refuse_other_settings(earlier: dict[str, Any], settings: Any, free: frozenset[str], output: Path) -> None:
     """
     Refuses to resume a run with settings that are not its own.
 

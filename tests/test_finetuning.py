@@ -30,7 +30,7 @@ from modeling_convbert_composite.finetuning.run import TASKS, finetune
 from modeling_convbert_composite.finetuning.settings import TASK_NAMES, FinetuningSettings
 from modeling_convbert_composite.finetuning.tables import held_out, read_file, table
 from modeling_convbert_composite.finetuning.windowed_tasks import answer_tokens, cut
-from modeling_convbert_composite.optimization import CompositeTrainer, EpochSampler, is_kernel, parameter_groups
+from modeling_convbert_composite.optimization import CompositeTrainer, EpochSampler, KernelRates, parameter_groups
 from modeling_convbert_composite.records import read_json, read_lines
 from modeling_convbert_composite.settings import as_command
 
@@ -414,7 +414,7 @@ def test_resuming_a_finished_run_gives_its_result(
     monkeypatch.setattr(CompositeTrainer, "train", lambda *args, **kwargs: pytest.fail("it was trained again"))
     again = finetune(replace(settings, resume=True))
     assert (again.metrics, again.history) == (result.metrics, result.history)
-    assert again.notes == ["The run had come to its end."]
+    assert again.notes == ["The run had come to its end already."]
 
 
 def test_a_finished_folder_is_not_written_into(make: Callable[..., FinetuningSettings]) -> None:
@@ -503,12 +503,13 @@ def test_decay_is_that_of_the_papers_code(option: dict[str, Any]) -> None:
 
 def test_kernels_have_a_rate_and_a_decay_of_their_own() -> None:
     model = ConvBertCompositeForSequenceClassification(tiny_config(key_kernel=True))
-    groups = parameter_groups(model, 0.1, kernel_learning_rate=0.01, kernel_weight_decay=0.0)
-    of_kernels = [group for group in groups if group.get("lr") == 0.01]
-    assert [group["weight_decay"] for group in of_kernels] == [0.0]
-    kernels = {id(parameter) for name, parameter in model.named_parameters() if is_kernel(name)}
-    assert {id(parameter) for parameter in of_kernels[0]["params"]} == kernels
-    assert len(kernels) == 3 * 2
+    groups = parameter_groups(model, 0.1, KernelRates(rate=0.01, fixed_rate=0.02, weight_decay=0.0))
+    rates = {id(parameter): group.get("lr") for group in groups for parameter in group["params"]}
+    for name, parameter in model.named_parameters():
+        expected = {"fixed_kernel": 0.02, "query_kernel": 0.01, "key_kernel": 0.01}.get(name.rpartition(".")[2])
+        assert rates[id(parameter)] == expected, name
+    assert all(group["weight_decay"] == 0.0 for group in groups if "lr" in group)
+    assert sum(rate is not None for rate in rates.values()) == 3 * 2
 
 
 def test_the_kernel_rate_moves_kernels(make: Callable[..., FinetuningSettings], tmp_path: Path) -> None:

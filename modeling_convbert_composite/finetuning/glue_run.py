@@ -10,14 +10,15 @@ from modeling_convbert_composite import records
 from modeling_convbert_composite.finetuning.glue_data import read_task
 from modeling_convbert_composite.finetuning.glue_protocol import TASKS as PROTOCOL
 from modeling_convbert_composite.finetuning.glue_protocol import GlueSettings, GlueTask
-from modeling_convbert_composite.finetuning.run import RESULTS, TASKS, finetune
+from modeling_convbert_composite.finetuning.run import TASKS, finetune
 from modeling_convbert_composite.finetuning.settings import FinetuningSettings
 from modeling_convbert_composite.finetuning.tables import Table
+from modeling_convbert_composite.run_folders import RESULTS
 from modeling_convbert_composite.settings import plain, refuse_other_settings
 
 
 GLUE = "glue.json"
-NOT_OF_THE_RUN = {"resume", "overwrite", "keep_models", "output", "tasks", "seeds"}
+MAY_DIFFER = frozenset({"resume", "overwrite", "keep_models", "output", "tasks", "seeds"})
 
 
 def run_glue(settings: GlueSettings) -> None:
@@ -51,7 +52,7 @@ def prepare(settings: GlueSettings) -> None:
     if not records.is_main_process():
         return
     if record.is_file() and settings.resume:
-        refuse_other_settings(records.read_json(record), settings, NOT_OF_THE_RUN, settings.output)
+        refuse_other_settings(records.read_json(record), settings, MAY_DIFFER, settings.output)
     elif settings.output.is_dir() and any(settings.output.iterdir()):
         if not settings.overwrite:
             raise FileExistsError(f"{settings.output} is not empty; --resume its run, or --overwrite it.")

@@ -20,7 +20,6 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from transformers.utils import logging
 
 from modeling_convbert_composite import records
 from modeling_convbert_composite.finetuning.examples import Examples
@@ -36,11 +35,10 @@ from modeling_convbert_composite.finetuning.tasks import (
     TextClassification,
 )
 from modeling_convbert_composite.finetuning.windowed_tasks import QuestionAnswering, TokenClassification
-from modeling_convbert_composite.optimization import CompositeTrainer
-from modeling_convbert_composite.settings import as_command, plain, refuse_other_settings
+from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates
+from modeling_convbert_composite.run_folders import CHECKPOINTS, RESULTS, RunFolder
+from modeling_convbert_composite.settings import as_command, plain
 
-
-logger = logging.get_logger(__name__)
 
 TASKS: dict[str, type[Task]] = {
     task.name: task
@@ -56,9 +54,7 @@ TASKS: dict[str, type[Task]] = {
 }
 
 # Settings that may change between a run and its resumption.
-NOT_OF_THE_RUN = {"resume", "overwrite", "save_model", "keep_checkpoints", "output", "tensorboard"}
-RESULTS = "results.json"
-CHECKPOINTS = "checkpoints"
+MAY_DIFFER = frozenset({"resume", "overwrite", "save_model", "keep_checkpoints", "output", "tensorboard"})
 
 
 @dataclass(frozen=True)
@@ -94,9 +90,13 @@ def finetune(settings: FinetuningSettings, tables: dict[str, Table] | None = Non
         ValueError: data, labels or settings that do not fit, before anything is trained or written.
         FileExistsError: an earlier result in the folder. OSError: files that are not there.
     """
-    check_output(settings)
-    if settings.resume and (settings.output / RESULTS).is_file():
-        return finished(settings)
+    folder = RunFolder(settings, MAY_DIFFER)
+    folder.check()
+    earlier = folder.finished_results()
+    if earlier is not None:
+        return FinetuningResult(
+            settings.output, earlier["metrics"], earlier["history"], ["The run had come to its end already."]
+        )
     tables = tables or read_tables(settings)
     task = TASKS[settings.task](settings)
     splits = task.read(tables)
@@ -107,56 +107,9 @@ def finetune(settings: FinetuningSettings, tables: dict[str, Table] | None = Non
     features = {name: task.encode(tokenizer, examples) for name, examples in splits.items()}
     run = Run(settings, task, model, tokenizer, splits, features)
     trainer = build_trainer(run)
-    prepare_output(settings)
-    trainer.train(resume_from_checkpoint=last_checkpoint(settings) if settings.resume else None)
+    folder.prepare()
+    trainer.train(resume_from_checkpoint=folder.last_checkpoint())
     return finish(run, trainer)
-
-
-def check_output(settings: FinetuningSettings) -> None:
-    output = settings.output
-    if output.exists() and not output.is_dir():
-        raise FileExistsError(f"{output} is a file; --output must be a folder.")
-    if settings.resume or settings.overwrite or not output.is_dir():
-        return
-    if any(output.iterdir()):
-        raise FileExistsError(f"{output} is not empty. Take another --output, --overwrite it, or --resume its run.")
-
-
-def finished(settings: FinetuningSettings) -> FinetuningResult:
-    """The result of a run that is to be resumed and has come to its end already."""
-    found = records.read_json(settings.output / RESULTS)
-    refuse_other_settings(found["settings"], settings, NOT_OF_THE_RUN, settings.output)
-    return FinetuningResult(settings.output, found["metrics"], found["history"], ["The run had come to its end."])
-
-
-def prepare_output(settings: FinetuningSettings) -> None:
-    """Makes the folder, records the settings, and refuses to go on with those of another run."""
-    record = settings.output / CHECKPOINTS / "settings.json"
-    if not records.is_main_process():
-        return
-    if settings.resume and record.is_file():
-        refuse_other_settings(records.read_json(record), settings, NOT_OF_THE_RUN, settings.output)
-        return
-    if settings.overwrite:
-        shutil.rmtree(settings.output / CHECKPOINTS, ignore_errors=True)
-        (settings.output / RESULTS).unlink(missing_ok=True)
-    record.parent.mkdir(parents=True, exist_ok=True)
-    records.write_json(record, plain(settings))
-
-
-def last_checkpoint(settings: FinetuningSettings) -> str | None:
-    """The last checkpoint that was written to its end: the state of the Trainer is what comes last."""
-    found = []
-    for folder in (settings.output / CHECKPOINTS).glob("checkpoint-*"):
-        try:
-            records.read_json(folder / "trainer_state.json")
-        except (OSError, ValueError):
-            continue
-        found.append((int(folder.name.rpartition("-")[2]), str(folder)))
-    if not found:
-        logger.warning(f"--resume: {settings.output} has no whole checkpoint; starting from the beginning.")
-        return None
-    return max(found)[1]
 
 
 def load_tokenizer(settings: FinetuningSettings) -> PreTrainedTokenizerBase:
@@ -235,8 +188,7 @@ def build_trainer(run: Run) -> CompositeTrainer:
         compute_metrics=compute_metrics,
         preprocess_logits_for_metrics=task.keep,
         callbacks=callbacks,
-        kernel_learning_rate=settings.kernel_learning_rate,
-        kernel_weight_decay=settings.kernel_weight_decay,
+        kernels=KernelRates(settings.kernel_learning_rate, weight_decay=settings.kernel_weight_decay),
         lengths=[length_of(ids) for ids in train["input_ids"]] if settings.group_by_length else None,
     )
 

@@ -1,0 +1,179 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""Examples prepared once: memory-mapped Arrow files, found again by what they were made from."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow
+from torch.utils.data import Dataset as TorchDataset
+from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerBase
+
+from modeling_convbert_composite import records
+from modeling_convbert_composite.pretraining.examples import Example, Packer, id_files, packed, pairs, text_ids
+from modeling_convbert_composite.pretraining.settings import PretrainingSettings
+from modeling_convbert_composite.pretraining.text import file_texts, read_texts
+
+
+KEY = "prepared.json"
+SPLITS = ("train", "validation")
+# Examples in one file, and in one batch of it.
+SHARD, ROWS_AT_ONCE = 500_000, 1000
+OF_THE_DATA = (
+    *("data", "dataset", "dataset_config", "dataset_split", "text_column", "validation", "validation_share"),
+    *("errors", "format", "limit"),
+)
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """Examples to train and to validate on, memory-mapped."""
+
+    train: datasets.Dataset
+    validation: datasets.Dataset
+
+
+def prepare(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -> PreparedData:
+    """
+    The examples of a run: from `settings.prepared` (or OUTPUT/data) if they were made from the same text, else made
+    and kept there. Text, a stream too, is read once.
+
+    Raises:
+        ValueError: text that cannot be read, or too little of it; a folder that holds other examples.
+    """
+    folder = settings.prepared or settings.output / "data"
+    key = data_key(settings, tokenizer)
+    if (folder / KEY).is_file():
+        if records.read_json(folder / KEY) != key:
+            raise ValueError(
+                f"{folder} holds examples of other text or settings; delete it, or take another --prepared."
+            )
+    else:
+        make(settings, tokenizer, folder, key)
+    return PreparedData(*(load(folder / name) for name in SPLITS))
+
+
+def data_key(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """What examples depend on."""
+    key = {name: str(getattr(settings, name)) for name in OF_THE_DATA}
+    files = [path for path in (*settings.data, *settings.validation) if path.is_file()]
+    digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    vocabulary = json.dumps(sorted(tokenizer.get_vocab().items())).encode()
+    key |= {"files": json.dumps(digests), "vocabulary": hashlib.sha256(vocabulary).hexdigest()}
+    # Pairs are cut when they are read; blocks are as long as they were packed.
+    return key | ({"max_length": str(settings.max_length)} if settings.format == "packed" else {})
+
+
+def make(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase, folder: Path, key: dict[str, Any]) -> None:
+    """Writes beside, then renames, so that a killed run leaves nothing that looks whole."""
+    scratch = folder.with_name(folder.name + ".part")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    writers = {name: ShardWriter(scratch / name) for name in SPLITS}
+    examples = split_examples(settings, tokenizer)
+    for name, example in tqdm(examples, desc="Preparing", unit=" examples", disable=not records.is_main_process()):
+        writers[name].write(example)
+    for name, writer in writers.items():
+        writer.close()
+        if writer.count == 0:
+            verb = {"train": "train", "validation": "validate"}[name]
+            raise ValueError(f"There is too little text to {verb} on; see --validation-share and --validation.")
+    records.write_json(scratch / KEY, key)
+    scratch.rename(folder)
+
+
+def split_examples(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, Example]]:
+    """
+    Every example with its split. Without files for validation the last of every n texts is held out, or of pairs the
+    last of every n pairs.
+    """
+    if settings.validation:
+        yield from (("train", example) for example in all_examples(settings, tokenizer, held=False))
+        yield from (("validation", example) for example in all_examples(settings, tokenizer, held=True))
+        return
+    every = max(2, round(1 / settings.validation_share))
+    names = ["train"] * (every - 1) + ["validation"]
+    if settings.format != "packed":
+        for index, example in enumerate(all_examples(settings, tokenizer, held=False)):
+            yield names[index % every], example
+        return
+    packers = {name: Packer(tokenizer, settings.max_length) for name in SPLITS}
+    for index, ids in enumerate(text_ids(read_texts(settings), tokenizer)):
+        name = names[index % every]
+        yield from ((name, block) for block in packers[name].add(ids))
+    for name, packer in packers.items():
+        yield from ((name, block) for block in packer.rest())
+
+
+def all_examples(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase, held: bool) -> Iterator[Example]:
+    """The examples of the data, or of the files `held` out for validation."""
+    if settings.format == "ids":
+        return id_files(settings.validation if held else settings.data, tokenizer)
+    texts = file_texts(settings.validation, settings.errors, settings.text_column) if held else read_texts(settings)
+    if settings.format == "pairs":
+        return pairs(texts, tokenizer)
+    return packed(texts, tokenizer, settings.max_length)
+
+
+class ShardWriter:
+    """Writes examples to Arrow files of `SHARD` examples each, in a folder."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.count = folder, 0
+        self.rows: list[Example] = []
+        self.stream: pyarrow.RecordBatchStreamWriter | None = None
+        folder.mkdir()
+
+    def write(self, example: Example) -> None:
+        self.rows.append(example)
+        self.count += 1
+        if len(self.rows) == ROWS_AT_ONCE:
+            self.flush()
+        if self.count % SHARD == 0:
+            self.close()
+
+    def flush(self) -> None:
+        if not self.rows:
+            return
+        ids = pyarrow.list_(pyarrow.int32())
+        batch = pyarrow.RecordBatch.from_pylist(
+            self.rows, schema=pyarrow.schema([(name, ids) for name in self.rows[0]])
+        )
+        if self.stream is None:
+            path = self.folder / f"{(self.count - 1) // SHARD:05}.arrow"
+            self.stream = pyarrow.ipc.new_stream(str(path), batch.schema)
+        self.stream.write_batch(batch)
+        self.rows = []
+
+    def close(self) -> None:
+        self.flush()
+        if self.stream is not None:
+            self.stream.close()
+        self.stream = None
+
+
+def load(folder: Path) -> datasets.Dataset:
+    """The examples of a folder, memory-mapped."""
+    return datasets.concatenate_datasets([datasets.Dataset.from_file(str(path)) for path in sorted(folder.iterdir())])
+
+
+class Visits(TorchDataset):
+    """
+    Examples by visit: number `epoch * size + index` is example `index`, and tells the collator its number. So masks
+    change from epoch to epoch, and depend on nothing else.
+    """
+
+    def __init__(self, examples: datasets.Dataset):
+        self.examples = examples.with_format("numpy")
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, visit: int) -> dict[str, Any]:
+        return {**self.examples[visit % len(self.examples)], "visit": visit}

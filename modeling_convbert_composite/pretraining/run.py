@@ -1,0 +1,316 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""One pre-training run: text is prepared, the model is built and trained, and what it learnt is measured."""
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainingArguments,
+    set_seed,
+)
+
+from modeling_convbert_composite import records
+from modeling_convbert_composite.configuration import list_presets, load_preset
+from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates
+from modeling_convbert_composite.pretraining.examples import Packer
+from modeling_convbert_composite.pretraining.masking import MaskedBatch
+from modeling_convbert_composite.pretraining.measures import (
+    masked_metrics,
+    plot_lengths,
+    results_table,
+    texts_of,
+    token_scores,
+    unigram_floor,
+)
+from modeling_convbert_composite.pretraining.prepared import PreparedData, Visits, prepare
+from modeling_convbert_composite.pretraining.settings import PretrainingSettings
+from modeling_convbert_composite.run_folders import RESULTS, RunFolder
+from modeling_convbert_composite.settings import as_command, plain
+
+
+MAY_DIFFER = frozenset({"resume", "overwrite", "keep_checkpoints", "output", "tensorboard", "prepared", "workers"})
+# Masks to validate on are others than those to train on.
+VALIDATION_SEED = 1
+
+
+@dataclass(frozen=True)
+class PretrainingResult:
+    """What a run found; `results.json` holds it all."""
+
+    output: Path
+    metrics: dict[str, Any]
+    history: list[dict[str, float]]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Run:
+    settings: PretrainingSettings
+    tokenizer: PreTrainedTokenizerBase
+    model: PreTrainedModel
+    data: PreparedData
+
+
+def pretrain(settings: PretrainingSettings) -> PretrainingResult:
+    """
+    Trains a masked language model and writes it with its results to `settings.output`.
+
+    Raises:
+        ValueError: text, architecture or settings that do not fit. OSError: files that are not there.
+        FileExistsError: an earlier result in the folder.
+    """
+    folder = RunFolder(settings, MAY_DIFFER)
+    folder.check()
+    earlier = folder.finished_results()
+    if earlier is not None:
+        notes = ["The run had come to its end already."]
+        return PretrainingResult(settings.output, earlier["metrics"], earlier["history"], notes)
+    tokenizer = AutoTokenizer.from_pretrained(settings.tokenizer)
+    config = build_config(settings, tokenizer)
+    set_seed(settings.seed)
+    model = build_model(settings, config)
+    arguments = training_arguments(settings)
+    with arguments.main_process_first(desc="preparing text"):
+        data = prepare(settings, tokenizer)
+    run = Run(settings, tokenizer, model, data)
+    trainer = build_trainer(run, arguments)
+    folder.prepare()
+    trained = trainer.train(resume_from_checkpoint=folder.last_checkpoint())
+    return finish(run, trainer, trained.metrics["train_runtime"])
+
+
+def build_config(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -> PreTrainedConfig:
+    """The config of a preset or a folder, with the tokenizer's vocabulary and the fields that `settings` change."""
+    if settings.architecture in list_presets():
+        config: PreTrainedConfig = load_preset(settings.architecture)
+    elif (Path(settings.architecture) / "config.json").is_file():
+        config = AutoConfig.from_pretrained(settings.architecture)
+    else:
+        raise ValueError(
+            f"--architecture must be a preset ({', '.join(list_presets())}) or a folder with config.json, "
+            f"got {settings.architecture!r}."
+        )
+    changes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id} | fields_of(settings.fields)
+    if settings.dropout is not None:
+        changes |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), settings.dropout)
+    unknown = [name for name in changes if not hasattr(config, name)]
+    if unknown:
+        raise ValueError(f"--fields: {config.model_type} has no field {unknown[0]!r}.")
+    # Built anew, so that the fields are checked together.
+    config = type(config)(**(config.to_dict() | changes))
+    limit = config.max_position_embeddings
+    has_table = getattr(config, "position_embedding_type", "absolute") == "absolute"
+    if has_table and settings.max_length > limit:
+        raise ValueError(f"--max-length {settings.max_length} is more than the {limit} positions of the architecture.")
+    return config
+
+
+def fields_of(texts: tuple[str, ...]) -> dict[str, Any]:
+    """`name=value` with a value in JSON, or else as text."""
+    found = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise ValueError(f"--fields must be name=value, got {text!r}.")
+        try:
+            found[name.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name.strip()] = value
+    return found
+
+
+def build_model(settings: PretrainingSettings, config: PreTrainedConfig) -> PreTrainedModel:
+    auto_class = AutoModelForPreTraining if settings.sentence_order else AutoModelForMaskedLM
+    attention = {} if settings.attention is None else {"attn_implementation": settings.attention}
+    if settings.initial is not None:
+        return auto_class.from_pretrained(settings.initial, dtype=torch.float32, **attention)
+    model = auto_class.from_config(config, **attention)
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    return model
+
+
+def collator(run: Run, seed: int, **changes: Any) -> MaskedBatch:
+    settings = run.settings
+    values: dict[str, Any] = {
+        "max_length": settings.max_length,
+        "probability": settings.mlm_probability,
+        "whole_words": settings.whole_words,
+        "fixed_length": settings.fixed_length,
+        "sentence_order": settings.sentence_order,
+    }
+    return MaskedBatch(run.tokenizer, seed=seed, **(values | changes))
+
+
+def build_trainer(run: Run, arguments: TrainingArguments) -> CompositeTrainer:
+    settings = run.settings
+    return PretrainingTrainer(
+        model=run.model,
+        args=arguments,
+        train_dataset=Visits(run.data.train),
+        eval_dataset=Visits(run.data.validation),
+        data_collator=collator(run, settings.seed),
+        validation_collator=collator(run, VALIDATION_SEED),
+        processing_class=run.tokenizer,
+        compute_metrics=masked_metrics,
+        preprocess_logits_for_metrics=token_scores,
+        kernels=KernelRates(
+            settings.kernel_learning_rate, settings.fixed_kernel_learning_rate, settings.kernel_weight_decay
+        ),
+        lengths=lengths_of(run.data.train) if settings.format != "packed" and not settings.fixed_length else None,
+        counts_visits=True,
+    )
+
+
+class PretrainingTrainer(CompositeTrainer):
+    """Validates with masks of its own, the same at every evaluation."""
+
+    def __init__(self, *args: Any, validation_collator: MaskedBatch, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.validation_collator = validation_collator
+
+    def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> Any:
+        return self.with_validation_masks(super().get_eval_dataloader, *args, **kwargs)
+
+    def get_test_dataloader(self, *args: Any, **kwargs: Any) -> Any:
+        return self.with_validation_masks(super().get_test_dataloader, *args, **kwargs)
+
+    def with_validation_masks(self, make: Any, *args: Any, **kwargs: Any) -> Any:
+        training, self.data_collator = self.data_collator, self.validation_collator
+        try:
+            return make(*args, **kwargs)
+        finally:
+            self.data_collator = training
+
+
+def lengths_of(examples: datasets.Dataset) -> list[int]:
+    """Tokens of every pair, special ones included."""
+    columns = examples.with_format("arrow")[:]
+    return [
+        len(first) + len(second) + 3
+        for first, second in zip(columns["first"].to_pylist(), columns["second"].to_pylist(), strict=True)
+    ]
+
+
+def training_arguments(settings: PretrainingSettings) -> TrainingArguments:
+    processes = int(os.environ.get("WORLD_SIZE", 1))
+    parts = processes * settings.accumulate
+    if settings.batch_size % parts:
+        raise ValueError(
+            f"--batch-size {settings.batch_size} must be divisible by {parts} "
+            f"({processes} processes x --accumulate {settings.accumulate})."
+        )
+    if settings.tensorboard:
+        os.environ["TENSORBOARD_LOGGING_DIR"] = str(settings.output / "tensorboard")
+    return TrainingArguments(
+        output_dir=str(settings.output / "checkpoints"),
+        max_steps=settings.max_steps,
+        per_device_train_batch_size=settings.batch_size // parts,
+        per_device_eval_batch_size=max(1, settings.eval_batch_size // processes),
+        gradient_accumulation_steps=settings.accumulate,
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        warmup_steps=settings.warmup,
+        lr_scheduler_type=settings.schedule,
+        adam_epsilon=settings.adam_epsilon,
+        max_grad_norm=settings.clip,
+        eval_strategy="steps",
+        eval_steps=settings.eval_steps,
+        save_strategy="steps",
+        save_steps=settings.save_steps,
+        save_total_limit=2,
+        logging_steps=settings.log_steps,
+        seed=settings.seed,
+        bf16=settings.bf16,
+        torch_compile=settings.compile,
+        use_cpu=not torch.accelerator.is_available(),
+        dataloader_num_workers=settings.workers,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        remove_unused_columns=False,
+        label_names=["labels", *(["sentence_order_label"] if settings.sentence_order else [])],
+        include_num_input_tokens_seen="non_padding",
+        report_to=["tensorboard"] if settings.tensorboard else [],
+    )
+
+
+def finish(run: Run, trainer: CompositeTrainer, seconds: float) -> PretrainingResult:
+    settings, output = run.settings, run.settings.output
+    metrics: dict[str, Any] = {"validation": scores_on(trainer, run.data.validation)}
+    metrics["floor"] = unigram_floor(run.data, run.tokenizer)
+    notes: list[str] = []
+    if settings.eval_lengths:
+        metrics["by_length"] = loss_by_length(run, trainer, notes)
+    metrics["tokens"] = int(trainer.state.num_input_tokens_seen)
+    metrics["tokens_per_second"] = metrics["tokens"] / seconds if seconds else 0.0
+    history = [entry for entry in trainer.state.log_history if "step" in entry]
+    if trainer.is_world_process_zero():
+        run.model.save_pretrained(output)
+        run.tokenizer.save_pretrained(output)
+        records.write_lines(output / "log.jsonl", history)
+        records.write_text(output / "results.md", results_table(metrics))
+        if not records.plot_history(history, output / "training.png", f"Pre-training: {settings.architecture}"):
+            notes.append("No plots: they need the extra `plot` (matplotlib).")
+        elif settings.eval_lengths:
+            plot_lengths(metrics["by_length"], output / "lengths.png")
+        records.write_json(
+            output / RESULTS,
+            {
+                "task": "masked-language-modelling",
+                "command": as_command("pretrain", settings),
+                "dataset": {
+                    "name": settings.dataset or ", ".join(map(str, settings.data)),
+                    "rows": {"train": len(run.data.train), "validation": len(run.data.validation)},
+                },
+                "metrics": metrics,
+                "steps": trainer.state.global_step,
+                "parameters": run.model.num_parameters(),
+                "seed": settings.seed,
+                "settings": plain(settings),
+                "environment": records.environment(),
+                "history": history,
+            },
+        )
+        if not settings.keep_checkpoints:
+            shutil.rmtree(output / "checkpoints")
+    return PretrainingResult(output, metrics, history, notes)
+
+
+def scores_on(trainer: CompositeTrainer, examples: datasets.Dataset) -> dict[str, float]:
+    found = trainer.predict(Visits(examples), metric_key_prefix="eval").metrics or {}
+    return {
+        name.removeprefix("eval_"): value
+        for name, value in found.items()
+        if name.startswith(("eval_mlm", "eval_masked", "eval_sentence"))
+    }
+
+
+def loss_by_length(run: Run, trainer: CompositeTrainer, notes: list[str]) -> dict[str, dict[str, float]]:
+    """Scores on the validation text packed anew into blocks of each length that the model has positions for."""
+    config = run.model.config
+    has_table = getattr(config, "position_embedding_type", "absolute") == "absolute"
+    found = {}
+    for length in run.settings.eval_lengths:
+        if has_table and length > config.max_position_embeddings:
+            notes.append(f"No loss at length {length}: the position table ends at {config.max_position_embeddings}.")
+            continue
+        packer = Packer(run.tokenizer, length)
+        blocks = [block for ids in texts_of(run.data.validation) for block in packer.add(ids)]
+        blocks += packer.rest()
+        trainer.validation_collator = collator(  # type: ignore[attr-defined]
+            run, VALIDATION_SEED, max_length=length, fixed_length=False, sentence_order=False
+        )
+        found[str(length)] = scores_on(trainer, datasets.Dataset.from_list(blocks))
+    return found

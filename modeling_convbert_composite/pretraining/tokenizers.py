@@ -1,0 +1,136 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""Training tokenizers on one's own text, any language, saved as tokenizer.json with BERT's special tokens."""
+
+import random
+import shutil
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerFast
+
+from modeling_convbert_composite.pretraining.settings import TokenizerSettings
+from modeling_convbert_composite.pretraining.text import file_texts
+
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def train_tokenizer(settings: TokenizerSettings) -> PreTrainedTokenizerFast:
+    """
+    Trains a tokenizer and saves it in `settings.output`.
+
+    Raises:
+        ValueError: text that cannot be read, or too little of it for the vocabulary.
+        FileExistsError: an earlier result. ImportError: sentencepiece is not installed (the extra `convert`).
+    """
+    output = settings.output
+    if output.exists() and not settings.overwrite and (not output.is_dir() or any(output.iterdir())):
+        raise FileExistsError(f"{output} is not empty; take another --output, or --overwrite it.")
+    lines = sample(settings)
+    scratch = output.with_name(output.name + ".part")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    tokenizer = TRAINERS[settings.kind](settings, lines, scratch)
+    tokenizer.save_pretrained(scratch)
+    output.mkdir(parents=True, exist_ok=True)
+    for path in scratch.iterdir():
+        path.replace(output / path.name)
+    scratch.rmdir()
+    return tokenizer
+
+
+def sample(settings: TokenizerSettings) -> list[str]:
+    """A random sample of the lines (reservoir sampling), in one pass."""
+    draw = random.Random(settings.seed)
+    kept: list[str] = []
+    texts = file_texts(settings.data, settings.errors, settings.text_column)
+    for index, line in enumerate(tqdm(chain.from_iterable(texts), desc="Reading", unit=" lines")):
+        if index < settings.sample:
+            kept.append(line)
+        elif (place := draw.randrange(index + 1)) < settings.sample:
+            kept[place] = line
+    return kept
+
+
+def sentencepiece_tokenizer(settings: TokenizerSettings, lines: list[str], folder: Path) -> PreTrainedTokenizerFast:
+    """As the paper's: a unigram model, and four special tokens behind its pieces."""
+    import sentencepiece
+
+    from modeling_convbert_composite.conversion.convert_tokenizer import build_tokenizer
+
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_prefix=str(folder / "spm"),
+            vocab_size=settings.vocab_size,
+            max_sentence_length=100_000,
+            minloglevel=1,
+        )
+    except RuntimeError as error:
+        raise ValueError(f"--vocab-size {settings.vocab_size} does not fit this text: {error}") from error
+    (folder / "spm.vocab").unlink()
+    return build_tokenizer(
+        folder / "spm.model",
+        model_max_length=settings.model_max_length,
+        do_lower_case=not settings.cased,
+        keep_accents=settings.cased,
+    )
+
+
+def library_tokenizer(
+    tokenizer: Tokenizer, trainer: Any, settings: TokenizerSettings, lines: list[str]
+) -> PreTrainedTokenizerFast:
+    """Trains a model of the `tokenizers` library and gives it BERT's special tokens."""
+    tokenizer.train_from_iterator(lines, trainer, length=len(lines))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
+    )
+    limit = {} if settings.model_max_length is None else {"model_max_length": settings.model_max_length}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **limit,
+    )
+
+
+def wordpiece_tokenizer(settings: TokenizerSettings, lines: list[str], folder: Path) -> PreTrainedTokenizerFast:
+    """As BERT's."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not settings.cased, strip_accents=not settings.cased)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=settings.vocab_size, special_tokens=SPECIAL)
+    return library_tokenizer(tokenizer, trainer, settings, lines)
+
+
+def bpe_tokenizer(settings: TokenizerSettings, lines: list[str], folder: Path) -> PreTrainedTokenizerFast:
+    """Byte-level, so that nothing is unknown."""
+    tokenizer = Tokenizer(models.BPE())
+    plain = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC()] if settings.cased else plain)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=settings.vocab_size,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    return library_tokenizer(tokenizer, trainer, settings, lines)
+
+
+TRAINERS: dict[str, Callable[[TokenizerSettings, list[str], Path], PreTrainedTokenizerFast]] = {
+    "sentencepiece": sentencepiece_tokenizer,
+    "wordpiece": wordpiece_tokenizer,
+    "bpe": bpe_tokenizer,
+}

@@ -1,0 +1,105 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""The folder of a long run: what it refuses to overwrite, what it records, and where it goes on."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from transformers.utils import logging
+
+from modeling_convbert_composite import records
+from modeling_convbert_composite.settings import plain, refuse_other_settings
+
+
+logger = logging.get_logger(__name__)
+
+RESULTS = "results.json"
+CHECKPOINTS = "checkpoints"
+
+
+class RunSettings(Protocol):
+    """The settings that every run has."""
+
+    @property
+    def output(self) -> Path: ...
+    @property
+    def resume(self) -> bool: ...
+    @property
+    def overwrite(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """
+    `settings.output`, while a run is in it: checkpoints and settings in `checkpoints/`, `results.json` at the end.
+
+    `free`: names of settings that may differ when a run is resumed.
+    """
+
+    settings: RunSettings
+    free: frozenset[str]
+
+    @property
+    def results(self) -> Path:
+        return self.settings.output / RESULTS
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.settings.output / CHECKPOINTS
+
+    @property
+    def record(self) -> Path:
+        return self.checkpoints / "settings.json"
+
+    def check(self) -> None:
+        """
+        Raises:
+            FileExistsError: the output is a file, or holds something that is neither to be resumed nor replaced.
+        """
+        output = self.settings.output
+        if output.exists() and not output.is_dir():
+            raise FileExistsError(f"{output} is a file; --output must be a folder.")
+        if self.settings.resume or self.settings.overwrite or not output.is_dir():
+            return
+        if any(output.iterdir()):
+            raise FileExistsError(
+                f"{output} is not empty. Take another --output, --overwrite it, or --resume its run."
+            )
+
+    def finished_results(self) -> dict[str, Any] | None:
+        """What a run that is to be resumed has found, if it has come to its end already."""
+        if not self.settings.resume or not self.results.is_file():
+            return None
+        found = records.read_json(self.results)
+        refuse_other_settings(found["settings"], self.settings, self.free, self.settings.output)
+        return found
+
+    def prepare(self) -> None:
+        """Makes the folder and records the settings; refuses to go on with those of another run. Main process only."""
+        if not records.is_main_process():
+            return
+        if self.settings.resume and self.record.is_file():
+            refuse_other_settings(records.read_json(self.record), self.settings, self.free, self.settings.output)
+            return
+        if self.settings.overwrite:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
+            self.results.unlink(missing_ok=True)
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        records.write_json(self.record, plain(self.settings))
+
+    def last_checkpoint(self) -> str | None:
+        """Where to resume: the last checkpoint that was written to its end, which is the state of the Trainer."""
+        if not self.settings.resume:
+            return None
+        found = []
+        for folder in self.checkpoints.glob("checkpoint-*"):
+            try:
+                records.read_json(folder / "trainer_state.json")
+            except (OSError, ValueError):
+                continue
+            found.append((int(folder.name.rpartition("-")[2]), str(folder)))
+        if not found:
+            logger.warning(f"{self.settings.output} has no whole checkpoint; starting from the beginning.")
+            return None
+        return max(found)[1]
