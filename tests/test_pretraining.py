@@ -1,0 +1,710 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""Pre-training: text to examples against plain references, masks, tokenizers, and runs that learn and resume."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from helpers import assert_states_equal
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from test_pipelines import WORDS, word_tokenizer
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    AutoTokenizer,
+    BertConfig,
+    PreTrainedTokenizerFast,
+)
+
+from modeling_convbert_composite.cli import main
+from modeling_convbert_composite.optimization import CompositeTrainer
+from modeling_convbert_composite.pretraining.examples import Packer, id_files, packed, pairs
+from modeling_convbert_composite.pretraining.masking import IGNORED, MaskedBatch, join_pair, word_starts
+from modeling_convbert_composite.pretraining.measures import texts_of, unigram_floor
+from modeling_convbert_composite.pretraining.prepared import PreparedData, Visits, prepare
+from modeling_convbert_composite.pretraining.run import build_config, pretrain
+from modeling_convbert_composite.pretraining.settings import PretrainingSettings, TokenizerSettings
+from modeling_convbert_composite.pretraining.text import file_texts, read_texts
+from modeling_convbert_composite.pretraining.tokenizers import train_tokenizer
+from modeling_convbert_composite.records import read_json, read_lines
+from modeling_convbert_composite.settings import as_command
+
+
+CLS, SEP, MASK, PAD = 2, 3, 4, 0
+CORPUS = """the cat sat on the mat
+a dog ran under the house
+
+where is this big dog
+
+what about the small cat
+who ran
+the mat is under the house . the dog sat on a mat and the cat ran about the big house
+"""
+
+
+@pytest.fixture(scope="session")
+def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    word_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def make(tokenizer_folder: Path, tmp_path: Path) -> Callable[..., PretrainingSettings]:
+    """Settings of a small run on some lines of words."""
+
+    def settings(**changes: Any) -> PretrainingSettings:
+        corpus = tmp_path / "corpus.txt"
+        if not corpus.exists():
+            corpus.write_text(word_texts(30))
+        values: dict[str, Any] = {
+            "architecture": "tiny",
+            "tokenizer": tokenizer_folder,
+            "output": tmp_path / "out",
+            "data": (corpus,),
+            "validation_share": 0.1,
+            "max_length": 24,
+            "max_steps": 6,
+            "batch_size": 8,
+            "warmup": 0.1,
+            "eval_steps": 3,
+            "save_steps": 2,
+            "log_steps": 1,
+            "learning_rate": 1e-3,
+        }
+        return PretrainingSettings(**(values | changes))
+
+    return settings
+
+
+def word_texts(count: int, seed: int = 0) -> str:
+    """Texts of a few lines of known words."""
+    draw = random.Random(seed)
+    lines = []
+    for _ in range(count):
+        lines += [" ".join(draw.choice(WORDS[5:40]) for _ in range(draw.randint(2, 14))) for _ in range(4)] + [""]
+    return "\n".join(lines)
+
+
+def plain_ids(line: str) -> list[int]:
+    return [WORDS.index(word) for word in line.split()]
+
+
+# Text
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+TEXTS = [
+    ["the cat sat on the mat", "a dog ran under the house"],
+    ["where is this big dog"],
+    CORPUS.strip().split("\n")[5:],
+]
+
+
+def test_lines_and_texts_of_a_file(tmp_path: Path) -> None:
+    """Blank lines part texts; line ends of Windows, a byte-order mark and blanks at the ends vanish."""
+    unix = write(tmp_path / "unix.txt", CORPUS)
+    windows = write(tmp_path / "windows.txt", b"\xef\xbb\xbf" + CORPUS.replace("\n", " \r\n").encode())
+    assert list(file_texts([unix])) == list(file_texts([windows])) == TEXTS
+    one = write(tmp_path / "one.txt", "only a line")
+    long = write(tmp_path / "long.txt", "word " * 300_000 + "\u2028 end")
+    assert list(file_texts([one, long])) == [["only a line"], [("word " * 300_000 + "\u2028 end").strip()]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"fine\nalso fine\nbad \xff byte\n", "a.txt is not UTF-8: byte 19 cannot be read; --errors replace"),
+        ("a.txt", b"\n \n\r\n", "a.txt holds no text"),
+        ("a.txt", b"", "a.txt holds no text"),
+        ("a.doc", b"text", "a.doc must end in one of .txt, .jsonl, .parquet"),
+        ("a.jsonl", b'{"text": "a"}\n{"body": "b"}\n', "a.jsonl, line 2 has no 'text'; --text-column"),
+        ("a.jsonl", b'{"text": 1}\n', "a.jsonl, line 1, 'text' must be text, got int"),
+        ("a.jsonl", b"{oops\n", "a.jsonl, line 1 is not JSON"),
+    ],
+)
+def test_text_that_cannot_be_read(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        list(file_texts([write(tmp_path / name, content)]))
+
+
+def test_bytes_that_are_not_utf8_can_be_replaced(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"bad \xff byte\n")
+    assert list(file_texts([path], errors="replace")) == [["bad \ufffd byte"]]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "folder", "stream"])
+def test_other_columns_are_left_alone(form: str, make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    """R65: rows with more columns, and empty ones."""
+    rows = [{"id": index, "text": "\n".join(text), "meta": "x y"} for index, text in enumerate(TEXTS)]
+    rows.insert(1, {"id": 9, "text": "", "meta": "z"})
+    whole = datasets.Dataset.from_list(rows)
+    if form == "jsonl":
+        settings = make(data=(write(tmp_path / "a.jsonl", "\n\n".join(map(json.dumps, rows)) + "\n"),))
+    elif form == "parquet":
+        whole.to_parquet(str(tmp_path / "a.parquet"))
+        settings = make(data=(tmp_path / "a.parquet",))
+    else:
+        whole.save_to_disk(str(tmp_path / "data"))
+        settings = make(data=(), dataset=str(tmp_path / "data"), streaming=form == "stream")
+    assert list(read_texts(settings)) == TEXTS
+    if form != "jsonl":
+        with pytest.raises(ValueError, match="has no column 'body'; it has id, text, meta"):
+            list(read_texts(replace(settings, text_column="body")))
+
+
+# Examples
+
+
+def reference_pairs(lines: list[str]) -> list[tuple[list[int], list[int]]]:
+    return [(plain_ids(lines[index]), plain_ids(lines[index + 1])) for index in range(0, len(lines) - 1, 2)]
+
+
+def reference_blocks(texts: list[list[str]], length: int) -> list[list[int]]:
+    """Token by token: a block is closed when no piece of one token fits any more."""
+    blocks: list[list[int]] = [[]]
+    for text in texts:
+        is_open = False
+        for token in plain_ids(" ".join(text)):
+            needed = 1 if is_open else 3
+            if len(blocks[-1]) + needed > length or (is_open and len(blocks[-1]) + 1 > length):
+                blocks.append([])
+                is_open = False
+            if is_open:
+                blocks[-1].insert(-1, token)
+            else:
+                blocks[-1] += [CLS, token, SEP]
+                is_open = True
+    return [block for block in blocks if block]
+
+
+def test_pairs_are_the_papers() -> None:
+    """Lines 2m and 2m + 1, borders of texts ignored; the last of an odd number is lost."""
+    lines = [line for text in TEXTS for line in text]
+    assert len(lines) == 6
+    for count in (6, 5):
+        texts = [[line] for line in lines[:count]]
+        found = [(example["first"], example["second"]) for example in pairs(texts, word_tokenizer())]
+        assert found == reference_pairs(lines[:count])
+    assert [example["first"] for example in pairs(TEXTS, word_tokenizer())][1] == plain_ids("where is this big dog")
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=4), min_size=1, max_size=8),
+    length=st.integers(5, 20),
+)
+def test_blocks_are_the_references(sizes: list[list[int]], length: int) -> None:
+    draw = random.Random(str(sizes))
+    texts = [[" ".join(draw.choice(WORDS[5:40]) for _ in range(size)) for size in text] for text in sizes]
+    tokenizer = word_tokenizer()
+    blocks = list(packed(texts, tokenizer, length))
+    assert [block["input_ids"] for block in blocks] == reference_blocks(texts, length)
+    # Not a token is lost, and pieces add up to blocks.
+    kept = [token for block in blocks for token in block["input_ids"] if token not in (CLS, SEP)]
+    assert kept == [token for text in texts for line in text for token in plain_ids(line)]
+    for block in blocks:
+        assert sum(block["lengths"]) == len(block["input_ids"]) <= length
+        ends = np.cumsum(block["lengths"])
+        assert all(block["input_ids"][end - 1] == SEP for end in ends)
+        assert all(block["input_ids"][end - size] == CLS for end, size in zip(ends, block["lengths"], strict=True))
+    # All but the last are as full as can be.
+    assert all(len(block["input_ids"]) >= length - 2 for block in blocks[:-1])
+
+
+def test_texts_come_back_from_blocks() -> None:
+    tokenizer = word_tokenizer()
+    texts = [text.split("\n") for text in word_texts(12).strip().split("\n\n")]
+    ids = [plain_ids(" ".join(text)) for text in texts]
+    packer = Packer(tokenizer, 17)
+    blocks = [block for text in ids for block in packer.add(text)] + list(packer.rest())
+    found = list(texts_of(datasets.Dataset.from_list(blocks)))
+    # Two texts whose border is that of a block are told apart by nothing, and come back as one.
+    assert [token for text in found for token in text] == [token for text in ids for token in text]
+    assert len(texts) - 3 <= len(found) <= len(texts)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("2 5 x 3 6 3", "line 2 holds more than ids"),
+        ("2 5 3 9999 3", "line 2: id 9999 is beyond the tokenizer's"),
+        ("2 5 3 6", r"line 2 is no pair \[CLS\] A \[SEP\] B \[SEP\]"),
+        ("5 3 6 3", "line 2 is no pair"),
+    ],
+)
+def test_files_of_ids(line: str, message: str, tmp_path: Path) -> None:
+    tokenizer = word_tokenizer()
+    good = write(tmp_path / "good.txt", "2 5 6 7 3 8 3\n\n2 9 3 10 11 3\r\n")
+    assert list(id_files([good], tokenizer)) == [
+        {"first": [5, 6, 7], "second": [8]},
+        {"first": [9], "second": [10, 11]},
+    ]
+    with pytest.raises(ValueError, match=message):
+        list(id_files([write(tmp_path / "bad.txt", f"2 5 3 6 3\n{line}\n")], tokenizer))
+
+
+def test_the_last_separator_is_kept() -> None:
+    first, second = np.array([10, 11, 12]), np.array([20, 21])
+    assert join_pair(first, second, CLS, SEP, 20).tolist() == [2, 10, 11, 12, 3, 20, 21, 3]
+    assert join_pair(first, second, CLS, SEP, 7).tolist() == [2, 10, 11, 12, 3, 20, 3]
+    assert join_pair(first, second, CLS, SEP, 5).tolist() == [2, 10, 11, 12, 3]
+
+
+def test_prepared_examples_are_used_again(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    settings = make(prepared=tmp_path / "shared")
+    tokenizer = word_tokenizer()
+    first = prepare(settings, tokenizer)
+    written = (tmp_path / "shared" / "prepared.json").stat().st_mtime_ns
+    assert prepare(replace(settings, seed=7, max_steps=9), tokenizer).train[:] == first.train[:]
+    assert (tmp_path / "shared" / "prepared.json").stat().st_mtime_ns == written
+    with pytest.raises(ValueError, match="holds examples of other text or settings"):
+        prepare(replace(settings, max_length=30), tokenizer)
+    settings.data[0].write_text(word_texts(5))
+    with pytest.raises(ValueError, match="holds examples of other text or settings"):
+        prepare(settings, tokenizer)
+    texts = [text.split("\n") for text in word_texts(30).strip().split("\n\n")]
+    kept = [text for index, text in enumerate(texts) if index % 10 != 9]
+    assert [block["input_ids"] for block in first.train] == reference_blocks(kept, 24)
+    assert [block["input_ids"] for block in first.validation] == reference_blocks(texts[9::10], 24)
+
+
+def test_preparation_that_fails_leaves_nothing(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    bad = write(tmp_path / "bad.txt", word_texts(5).encode() + b"\xff\n")
+    with pytest.raises(ValueError, match="is not UTF-8"):
+        prepare(make(data=(bad,), prepared=tmp_path / "shared"), word_tokenizer())
+    assert not (tmp_path / "shared").exists()
+    with pytest.raises(ValueError, match="too little text to validate on"):
+        prepare(make(data=(write(tmp_path / "one.txt", "the cat"),)), word_tokenizer())
+
+
+def test_many_shards(
+    make: Callable[..., PretrainingSettings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tokenizer = word_tokenizer()
+    whole = prepare(make(prepared=tmp_path / "one", format="pairs"), tokenizer)
+    monkeypatch.setattr("modeling_convbert_composite.pretraining.prepared.SHARD", 7)
+    monkeypatch.setattr("modeling_convbert_composite.pretraining.prepared.ROWS_AT_ONCE", 3)
+    parts = prepare(make(prepared=tmp_path / "many", format="pairs"), tokenizer)
+    assert len(list((tmp_path / "many" / "train").iterdir())) == 8
+    assert parts.train[:] == whole.train[:]
+
+
+# Masks
+
+
+def batches(tokenizer: PreTrainedTokenizerFast, count: int, seed: int = 0, **options: Any) -> list[Any]:
+    draw = np.random.default_rng(5)
+    collate = MaskedBatch(tokenizer, max_length=64, seed=seed, **options)
+    found, visit = [], 0
+    for _ in range(count):
+        examples = []
+        for _ in range(8):
+            size = int(draw.integers(2, 40))
+            ids = draw.integers(5, len(tokenizer), size).tolist()
+            examples.append({"first": ids[: size // 2], "second": ids[size // 2 :], "visit": visit})
+            visit += 1
+        found.append((examples, collate(examples)))
+    return found
+
+
+def test_masking_rates() -> None:
+    """200 batches: 15 % chosen, of these 80 % [MASK] and 10 % random; special tokens and padding never."""
+    tokenizer = word_tokenizer()
+    real = chosen = masked = changed = 0
+    for examples, batch in batches(tokenizer, 200):
+        for row, example in enumerate(examples):
+            ids = [CLS, *example["first"], SEP, *example["second"], SEP]
+            labels, inputs = batch["labels"][row].tolist(), batch["input_ids"][row].tolist()
+            assert batch["attention_mask"][row].tolist() == [1] * len(ids) + [0] * (len(labels) - len(ids))
+            assert inputs[len(ids) :] == [PAD] * (len(labels) - len(ids))
+            assert labels[len(ids) :] == [IGNORED] * (len(labels) - len(ids))
+            for token, label, given in zip(ids, labels, inputs, strict=False):
+                if label == IGNORED:
+                    assert given == token
+                    real += token not in (CLS, SEP)
+                    continue
+                assert label == token
+                assert token not in (CLS, SEP)
+                real, chosen = real + 1, chosen + 1
+                masked += given == MASK
+                changed += given not in (MASK, token)
+                assert given == MASK or given >= 5
+    assert chosen / real == pytest.approx(0.15, abs=0.005)
+    assert masked / chosen == pytest.approx(0.80, abs=0.02)
+    assert changed / chosen == pytest.approx(0.10, abs=0.02)
+
+
+def test_the_same_seed_gives_the_same_batches() -> None:
+    tokenizer = word_tokenizer()
+    first, again, other = (batches(tokenizer, 5, seed) for seed in (1, 1, 2))
+    assert all(torch.equal(a[1][name], b[1][name]) for a, b in zip(first, again, strict=True) for name in a[1])
+    assert not all(torch.equal(a[1]["labels"], b[1]["labels"]) for a, b in zip(first, other, strict=True))
+
+
+def test_masks_depend_on_the_visit_alone(make: Callable[..., PretrainingSettings]) -> None:
+    """Whatever the batch mates; and they change from epoch to epoch."""
+    tokenizer = word_tokenizer()
+    data = Visits(prepare(make(), tokenizer).train)
+    collate = MaskedBatch(tokenizer, max_length=24, seed=3)
+    alone = collate([data[4]])
+    together = collate([data[1], data[4], data[9]])
+    size = int(alone["attention_mask"].sum())
+    for name in alone:
+        assert torch.equal(together[name][1, :size], alone[name][0, :size])
+    epoch = collate([data[4 + len(data)]])
+    assert not torch.equal(epoch["labels"], alone["labels"])
+
+
+@pytest.mark.parametrize("mark", ["##", "\u2581", "\u0120"])
+def test_whole_words(mark: str) -> None:
+    """All pieces of a word are chosen, or none; also at the right rate."""
+    from tokenizers import Tokenizer, models
+
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
+    names += [f"{mark}{name}" for name in "abcdefgh"]
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({name: index for index, name in enumerate(names)}, "[UNK]")),
+        **{f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")},
+    )
+    starts = word_starts(tokenizer)
+    assert starts[5] == (mark == "##") and starts[13] == (mark != "##")
+    chosen = real = 0
+    for examples, batch in batches(tokenizer, 60, whole_words=True):
+        for row, example in enumerate(examples):
+            ids = [CLS, *example["first"], SEP, *example["second"], SEP]
+            is_chosen = (batch["labels"][row] != IGNORED).tolist()
+            for position in range(2, len(ids)):
+                if (
+                    ids[position] not in (CLS, SEP)
+                    and ids[position - 1] not in (CLS, SEP)
+                    and not starts[ids[position]]
+                ):
+                    assert is_chosen[position] == is_chosen[position - 1]
+            chosen, real = chosen + sum(is_chosen), real + len(ids) - 3
+    assert chosen / real == pytest.approx(0.15, abs=0.02)
+
+
+def test_the_order_of_pairs() -> None:
+    """Half are swapped, labelled 1."""
+    swapped = 0
+    for examples, batch in batches(word_tokenizer(), 50, sentence_order=True):
+        original = torch.where(batch["labels"] == IGNORED, batch["input_ids"], batch["labels"])
+        for row, example in enumerate(examples):
+            parts = [example["first"], example["second"]]
+            label = int(batch["sentence_order_label"][row])
+            swapped += label
+            expected = [CLS, *parts[label], SEP, *parts[1 - label], SEP]
+            assert original[row, : len(expected)].tolist() == expected
+    assert swapped / 400 == pytest.approx(0.5, abs=0.08)
+
+
+def test_fixed_length() -> None:
+    shapes = {batch["input_ids"].shape for _, batch in batches(word_tokenizer(), 5, fixed_length=True)}
+    assert shapes == {(8, 64)}
+
+
+# Tokenizers
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece", "bpe"])
+@pytest.mark.parametrize("cased", [False, True])
+def test_training_a_tokenizer(kind: str, cased: bool, tmp_path: Path) -> None:
+    corpus = write(tmp_path / "corpus.txt", ("Der Fuß des Königs. The King's Émile reads 3 books!\n" + CORPUS) * 20)
+    # Bytes alone are 256 pieces.
+    size = 320 if kind == "bpe" else 90
+    settings = TokenizerSettings(data=(corpus,), output=tmp_path / "out", kind=kind, vocab_size=size, cased=cased)  # type: ignore[arg-type]
+    train_tokenizer(settings)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert len(tokenizer) <= size + 4
+    encoded = tokenizer("the cat", "a dog")
+    ids = encoded["input_ids"]
+    assert ids[0] == tokenizer.cls_token_id and ids[-1] == tokenizer.sep_token_id
+    assert encoded["token_type_ids"] == [0] * ids.index(tokenizer.sep_token_id) + [0] + [1] * (
+        len(ids) - ids.index(tokenizer.sep_token_id) - 1
+    )
+    assert tokenizer.decode(tokenizer("the cat sat", add_special_tokens=False)["input_ids"]).strip() == "the cat sat"
+    name = "Émile" if cased else "emile"
+    assert tokenizer.decode(tokenizer("Émile", add_special_tokens=False)["input_ids"]).strip() == name
+    assert tokenizer.unk_token_id not in ids
+    assert {"pad", "mask", "unk"} == {
+        word for word in ("pad", "mask", "unk") if getattr(tokenizer, f"{word}_token_id") is not None
+    }
+    with pytest.raises(FileExistsError, match="--overwrite"):
+        train_tokenizer(settings)
+
+
+def test_a_vocabulary_that_does_not_fit(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "corpus.txt", CORPUS)
+    with pytest.raises(ValueError, match="--vocab-size 5000 does not fit this text"):
+        train_tokenizer(TokenizerSettings(data=(corpus,), output=tmp_path / "out", vocab_size=5000))
+    assert not (tmp_path / "out").exists()
+
+
+# Runs
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def order_corpus(count: int) -> str:
+    """Which word follows `the` depends on the word before it: what stands where matters."""
+    draw = random.Random(0)
+    pairs = [("cat", "sat"), ("dog", "ran"), ("house", "mat"), ("big", "small")]
+    return "\n\n".join(" ".join(word for _ in range(5) for word in draw.choice(pairs)) for _ in range(count))
+
+
+@pytest.mark.parametrize("format", ["packed", "pairs"])
+def test_a_tiny_corpus_is_learnt_by_heart(
+    format: str, make: Callable[..., PretrainingSettings], tmp_path: Path
+) -> None:
+    corpus = write(tmp_path / "few.txt", word_texts(2))
+    changes: dict[str, Any] = {"data": (corpus,), "validation": (corpus,), "format": format}
+    changes |= {"max_steps": 350, "learning_rate": 5e-3, "dropout": 0.0, "batch_size": 16, "save_steps": 999}
+    result = pretrain(make(eval_steps=999, log_steps=50, **changes))
+    assert result.metrics["validation"]["mlm_loss"] < 0.3
+    assert result.metrics["validation"]["masked_accuracy"] > 0.95
+    assert result.metrics["floor"]["mlm_loss"] > 2.5
+
+
+def test_order_is_seen_by_kernels_alone(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    """Without positions: a model whose kernels count has an advantage that one without them cannot have."""
+    corpus, held = write(tmp_path / "a.txt", order_corpus(400)), write(tmp_path / "b.txt", order_corpus(40))
+    losses = {}
+    for name, fields in (("composite", ()), ("none", ("fixed_kernel=false", "query_kernel=false"))):
+        settings = make(
+            output=tmp_path / name,
+            data=(corpus,),
+            validation=(held,),
+            fields=fields,
+            max_steps=150,
+            eval_steps=999,
+            log_steps=50,
+            learning_rate=5e-3,
+            dropout=0.0,
+            batch_size=32,
+            save_steps=999,
+        )
+        losses[name] = pretrain(settings).metrics["validation"]["mlm_loss"]
+    assert losses["composite"] < 0.6 * losses["none"]
+
+
+@pytest.mark.parametrize("format", ["packed", "pairs"])
+def test_resuming_ends_with_the_same_weights(
+    format: str, make: Callable[..., PretrainingSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in the second epoch, with dropout: bit-equal, and every batch once."""
+    changes: dict[str, Any] = {"format": format, "max_steps": 14, "keep_checkpoints": True}
+    seen: dict[str, list[list[int]]] = {"whole": [], "parts": []}
+    step = CompositeTrainer.training_step
+
+    def record(name: str, stop_at: int | None) -> None:
+        def training_step(self: CompositeTrainer, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+            if self.state.global_step == stop_at:
+                raise KeyboardInterrupt
+            if self.state.global_step >= len(seen[name]):
+                seen[name].append(inputs["input_ids"].flatten().tolist())
+            else:
+                assert inputs["input_ids"].flatten().tolist() == seen[name][self.state.global_step]
+            return step(self, model, inputs, *args, **kwargs)
+
+        monkeypatch.setattr(CompositeTrainer, "training_step", training_step)
+
+    record("whole", None)
+    whole = pretrain(make(output=tmp_path / "whole", **changes))
+    settings = make(output=tmp_path / "parts", **changes)
+    for stop_at in (3, 9):
+        record("parts", stop_at)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(replace(settings, resume=True))
+    record("parts", None)
+    resumed = pretrain(replace(settings, resume=True))
+    assert seen["parts"] == seen["whole"]
+    assert_states_equal(weights(resumed.output), weights(whole.output))
+    assert resumed.metrics["validation"] == whole.metrics["validation"]
+    assert resumed.metrics["tokens"] == whole.metrics["tokens"]
+
+
+def test_a_failed_save_leaves_the_last_checkpoint(
+    make: Callable[..., PretrainingSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk while the second checkpoint is written: its reason is told, and the first one serves to go on."""
+    whole = pretrain(make(output=tmp_path / "whole"))
+    save = CompositeTrainer._save_optimizer_and_scheduler
+
+    def fail(self: CompositeTrainer, folder: str) -> None:
+        if folder.endswith("checkpoint-4"):
+            raise OSError(28, "No space left on device", folder)
+        save(self, folder)
+
+    monkeypatch.setattr(CompositeTrainer, "_save_optimizer_and_scheduler", fail)
+    settings = make(output=tmp_path / "parts")
+    with pytest.raises(OSError, match="No space left on device"):
+        pretrain(settings)
+    monkeypatch.undo()
+    assert not (settings.output / "results.json").exists()
+    resumed = pretrain(replace(settings, resume=True))
+    assert_states_equal(weights(resumed.output), weights(whole.output))
+
+
+def test_what_a_run_leaves(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    result = pretrain(make(eval_lengths=(16, 48), sentence_order=False))
+    assert set(result.metrics["by_length"]) == {"16", "48"}
+    assert result.metrics["by_length"]["48"]["mlm_loss"] > 0
+    names = {path.name for path in result.output.iterdir()}
+    assert names > {"model.safetensors", "tokenizer.json", "results.md", "training.png", "lengths.png", "log.jsonl"}
+    assert "checkpoints" not in names
+    results = read_json(result.output / "results.json")
+    assert results["metrics"] == json.loads(json.dumps(result.metrics))
+    assert results["command"].startswith("convbert-composite pretrain --architecture tiny")
+    assert [entry["step"] for entry in read_lines(result.output / "log.jsonl") if "eval_mlm_loss" in entry] == [3, 6]
+    model = AutoModelForMaskedLM.from_pretrained(result.output)
+    assert (model.config.vocab_size, model.config.pad_token_id) == (len(WORDS), 0)
+    # The saved model is the one that was measured.
+    tokenizer = AutoTokenizer.from_pretrained(result.output)
+    data = prepare(make(), tokenizer)
+    collate = MaskedBatch(tokenizer, max_length=24, seed=1)
+    batch = collate([Visits(data.validation)[index] for index in range(len(data.validation))])
+    with torch.no_grad():
+        assert model(**batch).loss.item() == pytest.approx(result.metrics["validation"]["mlm_loss"], rel=1e-4)
+
+
+def test_sentence_order_prediction(make: Callable[..., PretrainingSettings]) -> None:
+    result = pretrain(make(format="pairs", sentence_order=True))
+    assert 0 <= result.metrics["validation"]["sentence_order_accuracy"] <= 1
+    assert AutoModelForPreTraining.from_pretrained(result.output)
+    with pytest.raises(ValueError, match="--sentence-order needs pairs"):
+        make(sentence_order=True)
+
+
+def test_going_on_from_a_checkpoint(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    first = pretrain(make())
+    again = pretrain(make(output=tmp_path / "more", initial=str(first.output), learning_rate=0.0))
+    assert_states_equal(weights(again.output), weights(first.output))
+
+
+def test_models_of_transformers_take_the_same_path(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    config = BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    config.max_position_embeddings = 64
+    config.save_pretrained(tmp_path / "bert")
+    result = pretrain(make(architecture=str(tmp_path / "bert"), eval_lengths=(32, 128)))
+    assert result.metrics["validation"]["mlm_loss"] > 0
+    assert result.notes == ["No loss at length 128: the position table ends at 64."]
+
+
+def test_the_floor_by_hand() -> None:
+    def data(ids: list[int]) -> datasets.Dataset:
+        return datasets.Dataset.from_list([{"input_ids": [CLS, *ids, SEP], "lengths": [len(ids) + 2]}])
+
+    tokenizer = word_tokenizer()
+    floor = unigram_floor(PreparedData(data([7, 7, 7, 9]), data([7, 9, 9, 11])), tokenizer)
+    # One is added to every count, of special tokens too.
+    total = 4 + len(tokenizer)
+    expected = -np.mean([np.log(4 / total), np.log(2 / total), np.log(2 / total), np.log(1 / total)])
+    assert floor == {"mlm_loss": pytest.approx(expected), "masked_accuracy": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architecture": "giant"}, "--architecture must be a preset .*'giant'"),
+        ({"fields": ("kernel_sise=9",)}, "no field 'kernel_sise'"),
+        ({"fields": ("kernel_size=8",)}, "kernel_size"),
+        ({"fields": ("kernel_size",)}, "--fields must be name=value, got 'kernel_size'"),
+        (
+            {"fields": ("position_embedding_type=absolute", "max_position_embeddings=16")},
+            "--max-length 24 is more than the 16",
+        ),
+    ],
+)
+def test_wrong_architectures(changes: dict[str, Any], message: str, make: Callable[..., PretrainingSettings]) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_config(make(**changes), word_tokenizer())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": ()}, "--data FILES or as --dataset"),
+        ({"mlm_probability": 0.0}, "--mlm-probability must lie between 0 and 1"),
+        ({"max_length": 4}, "--max-length must be at least 5"),
+        ({"accumulate": 3}, "--accumulate 3 must divide --batch-size 8"),
+        ({"max_steps": 0}, "--max-steps must be at least 1"),
+    ],
+)
+def test_wrong_settings(changes: dict[str, Any], message: str, make: Callable[..., PretrainingSettings]) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(**changes)
+
+
+def test_the_command(make: Callable[..., PretrainingSettings], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(as_command("pretrain", make(max_steps=2)).split()[1:])
+    printed = capsys.readouterr().out
+    assert stop.value.code == 0
+    assert "tiny, 2 steps" in printed and "tokens, " in printed and "Saved" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_killed_at_random_steps(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    """kill -9, three times, wherever it hits; then the weights of an uninterrupted run."""
+    settings = make(output=tmp_path / "killed", max_steps=60, save_steps=4, eval_steps=20)
+    settings.data[0].write_text(word_texts(300))
+    whole = pretrain(replace(settings, output=tmp_path / "whole"))
+    command = [sys.executable, "-m", "modeling_convbert_composite"]
+    command += as_command("pretrain", replace(settings, resume=True)).split()[1:]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    quiet: dict[str, Any] = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    draw = random.Random(time.time_ns())
+    for goal in sorted(draw.sample(range(5, 50), 3)):
+        running = subprocess.Popen(command, **quiet)
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and running.poll() is None:
+            steps = [int(path.name[11:]) for path in (settings.output / "checkpoints").glob("checkpoint-*")]
+            if max(steps, default=0) >= goal - goal % 4:
+                break
+            time.sleep(0.01)
+        time.sleep(draw.random() / 5)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+    subprocess.run(command, check=True, **quiet)
+    assert_states_equal(weights(settings.output), weights(whole.output))
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_two_processes_give_the_weights_of_one(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    """The same global batch and masks; dropout off."""
+    settings = make(dropout=0.0, max_steps=8, adam_epsilon=1e-3)
+    alone = pretrain(settings)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29613"]
+    command += ["-m", "modeling_convbert_composite"]
+    command += as_command("pretrain", replace(settings, output=tmp_path / "two")).split()[1:]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    assert result.returncode == 0, result.stderr[-3000:]
+    for name, tensor in weights(alone.output).items():
+        assert torch.allclose(weights(tmp_path / "two")[name], tensor, atol=1e-5), name
+    found = read_json(tmp_path / "two" / "results.json")["metrics"]
+    assert found["validation"] == pytest.approx(alone.metrics["validation"], abs=1e-4)
