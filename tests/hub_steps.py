@@ -75,13 +75,15 @@ def build_from_config(folder: str, auto_class: str) -> str:
     return type(model).__name__
 
 
-def train(source: str, output: str, auto_class: str, trainer: str = "Trainer", steps: int = 2, **arguments: Any) -> Outputs:
+def train(
+    source: str, output: str, auto_class: str, trainer: str = "Trainer", steps: int = 2, **arguments: Any
+) -> Outputs:
     """Fine-tunes for a few steps with the Trainer, saves at the end; returns the outputs."""
     from transformers import Trainer, TrainingArguments
 
     trainer_class: Any = Trainer
     if trainer != "Trainer":
-        from modeling_convbert_composite.hub_trainer import HubTrainer as trainer_class  # noqa: N813
+        from modeling_convbert_composite.hub_trainer import HubTrainer as trainer_class
     model = getattr(transformers, auto_class).from_pretrained(source, trust_remote_code=True)
     text = {"input_ids": IDS[0], "attention_mask": MASK[0]}
     labels: dict[str, Any] = {"labels": IDS[0]} if auto_class == "AutoModelForMaskedLM" else {"labels": 1}

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from hub_server.routes import Request, Response, answer, respond_error
+from hub_server.messages import Request, Response, respond_error
+from hub_server.routes import answer
 from hub_server.store import HubError, Store, User
 
 

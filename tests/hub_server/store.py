@@ -5,11 +5,11 @@ import hashlib
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 
 MAIN = "refs/heads/main"
-EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 LFS_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".parquet", ".arrow", ".onnx", ".model", ".zip", ".gz", ".png")
 LFS_SIZE = 10 << 20
 
