@@ -239,9 +239,9 @@ def send(
         report.tags = [parcel.tag for parcel in parcels if parcel.tag]
         return report
     api = HfApi(token=token)
-    repo_id = prepare_repository(api, repo_id, private, branch)
     for parcel in parcels:
         ModelCard(parcel.card).validate(repo_type="model")
+    repo_id = prepare_repository(api, repo_id, private, branch)
     known = {ref.name for ref in api.list_repo_refs(repo_id).tags}
     if parcels[-1].tag in known:
         raise ValueError(f"{repo_id} has a tag {parcels[-1].tag!r} already: choose another, tags do not move.")

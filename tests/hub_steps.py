@@ -5,6 +5,7 @@ package is imported at the top, since some users do not have it.
 """
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,14 @@ def push_folder(folder: str, repo: str, **options: Any) -> dict[str, Any]:
     return plain(push(folder, repo, **options))
 
 
+def push_unproved(folder: str, repo: str, **options: Any) -> dict[str, Any]:
+    """`push` without its load in a third process, which takes seconds and has tests of its own."""
+    from unittest.mock import patch
+
+    with patch("modeling_convbert_composite.hub.check_loading", return_value=0.0):
+        return push_folder(folder, repo, **options)
+
+
 def push_model(folder: str, repo: str, auto_class: str = "AutoModelForMaskedLM", **options: Any) -> dict[str, Any]:
     """The library's own way: `model.push_to_hub`."""
     model = getattr(transformers, auto_class).from_pretrained(folder, trust_remote_code=True)
@@ -175,6 +184,10 @@ def load_in_parallel(name: str, processes: int) -> list[str]:
     """Loads a repository in several processes at once, all with the same empty cache; returns what each said."""
     from multiprocessing import get_context
 
+    # What the processes would each import again.
+    import transformers.masking_utils
+    import transformers.modeling_utils  # noqa: F401
+
     context = get_context("fork")
     queue: Any = context.Queue()
     barrier = context.Barrier(processes)
@@ -194,3 +207,38 @@ def load_when_all_are_ready(name: str, barrier: Any, queue: Any) -> None:
         queue.put(f"loaded {type(model).__name__}")
     except Exception as error:
         queue.put(f"{type(error).__name__}: {error}")
+
+
+def save_shards(source: str, target: str) -> None:
+    transformers.AutoModelForMaskedLM.from_pretrained(source, trust_remote_code=True).save_pretrained(
+        target, max_shard_size="40KB"
+    )
+
+
+def snapshot(repo: str) -> str:
+    from huggingface_hub import snapshot_download
+
+    return snapshot_download(repo)
+
+
+def load_from_within(folder: str, spelling: str) -> Outputs:
+    """Loads a folder by a relative path."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        return load_and_run(spelling)
+    finally:
+        os.chdir(before)
+
+
+def resave_without_modules(source: str, target: str) -> None:
+    """Saves a model whose code has been deleted from the cache meanwhile."""
+    import shutil
+
+    model = transformers.AutoModelForMaskedLM.from_pretrained(source, trust_remote_code=True)
+    code = Path(str(sys.modules[type(model).__module__].__file__)).parent
+    aside = shutil.move(code, f"{code}.aside")
+    try:
+        model.save_pretrained(target)
+    finally:
+        shutil.move(aside, code)
