@@ -92,9 +92,10 @@ def make_card(folder: Path, *, title: str | None = None, metadata: dict[str, Any
 
 def render_template(name: str, context: dict[str, Any]) -> str:
     """A template of `model_cards/`, filled; a name that it uses and the context lacks is an error."""
-    text = (files("modeling_convbert_composite.model_cards") / name).read_text(encoding="utf-8")
+    folder = files("modeling_convbert_composite.model_cards")
+    text, citation = ((folder / file).read_text(encoding="utf-8") for file in (name, "citation.md"))
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
-    return environment.from_string(text).render(context)
+    return environment.from_string(text).render(context, citation=citation.strip())
 
 
 def read_card(file: Path) -> ModelCard | None:

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 from helpers import ALL_HEADS, HEADS, Head
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, ModelCardData
 from original import original_flags, write_original
 from test_cli import run
 
 from modeling_convbert_composite.card_sections import parse
-from modeling_convbert_composite.cards import TASKS, adopt_sections, write_card
+from modeling_convbert_composite.cards import PLACE, TASKS, adopt_sections, write_card
+from modeling_convbert_composite.configuration import list_presets
 from modeling_convbert_composite.conversion import convert
+from modeling_convbert_composite.model_cards import render
 
 
 RESULTS: dict[str, Any] = {
@@ -31,6 +33,29 @@ RESULTS: dict[str, Any] = {
     "base_model": "ann/composite",
     "command": "convbert-composite finetune ann/composite reviews",
 }
+
+TRAINER_CARD = """---
+library_name: transformers
+tags:
+- generated_from_trainer
+---
+
+<!-- This model card has been generated automatically according to the information the Trainer had access to. -->
+
+# x
+
+On an unknown dataset.
+
+## Model description
+
+More information needed
+
+## Training procedure
+
+### Results
+
+| 1 |
+"""
 
 
 @pytest.fixture
@@ -192,22 +217,20 @@ def test_a_card_that_was_not_generated_is_kept_whole(folder: Path) -> None:
 
 
 def test_blanks_of_other_programs_go(folder: Path) -> None:
-    (folder / "README.md").write_text(ModelCard.from_template(ModelCard("").data, model_id="x").content)
+    # What transformers' `push_to_hub` makes when a repository has no card.
+    said = "This is the model card of a transformers model. This model card has been automatically generated."
+    blank = ModelCard.from_template(ModelCardData(), model_id="x", model_description=said)
+    blank.save(folder / "README.md")
     write_card(folder)
     assert "nformation Needed" not in (folder / "README.md").read_text()
-    trainer = (
-        "---\nlibrary_name: transformers\ntags:\n- generated_from_trainer\n---\n\n<!-- This model card has been generated"
-        " automatically according to the information the Trainer had access to. -->\n\n# x\n\nOn an unknown dataset.\n\n"
-        "## Model description\n\nMore information needed\n\n## Training procedure\n\n### Results\n\n| 1 |\n"
-    )
-    (folder / "README.md").write_text(trainer)
+    (folder / "README.md").write_text(TRAINER_CARD)
     write_card(folder)
     sections = parse(card_of(folder).text).sections
     assert "Model description" not in sections
     assert sections["Training procedure"] == "### Results\n\n| 1 |"
     assert "unknown dataset" not in card_of(folder).text
     own = "---\nlicense: mit\n---\n\n# Mine\n\n## Training procedure\n\nOld.\n"
-    joined = ModelCard(adopt_sections(own, trainer))
+    joined = ModelCard(adopt_sections(own, TRAINER_CARD))
     assert joined.data.to_dict()["license"] == "mit"
     assert joined.data.tags == ["generated_from_trainer"]
     assert parse(joined.text).sections == {"Training procedure": "### Results\n\n| 1 |"}
@@ -256,3 +279,35 @@ def test_the_verb(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert run("card", str(folder)) == 1
     assert "not valid JSON" in capsys.readouterr().err
     assert (folder / "README.md").read_bytes() == before
+
+
+# Rendered cards
+
+
+def test_rendered_cards_are_up_to_date() -> None:
+    """`python -m modeling_convbert_composite.model_cards.render` writes them."""
+    rendered = render.render_all()
+    assert {name: (render.FOLDER / name).read_text(encoding="utf-8") for name in rendered} == rendered
+    others = {file.name for file in render.FOLDER.glob("*.md")} - rendered.keys()
+    assert others == {"card_template.md", "preset_template.md", "citation.md"}
+    for text in rendered.values():
+        assert ModelCard(text).data.library_name == "transformers"
+
+
+def test_every_preset_has_a_card() -> None:
+    covered = [preset for presets, _ in render.PRESET_CARDS.values() for preset in presets]
+    assert sorted(covered) == list_presets()
+
+
+@pytest.mark.parametrize("name", ["bert-composite", "bert-convbert", "tiny"])
+def test_the_use_of_a_rendered_card_runs(name: str) -> None:
+    block = parse(render.render_preset_card(name)).sections["Use"].split("```python\n")[1].split("```")[0]
+    namespace: dict[str, Any] = {}
+    exec(block, namespace)
+    assert namespace["model"].num_parameters() > 0
+
+
+def test_the_use_of_a_generated_card_runs(folder: Path) -> None:
+    text = parse(str(write_card(folder))).sections["Use"]
+    for block in text.split("```python\n")[1:]:
+        exec(block.split("```")[0].replace(PLACE, str(folder)), {})

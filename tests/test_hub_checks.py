@@ -136,8 +136,6 @@ def test_the_proof_without_the_package(folder: Path, monkeypatch: pytest.MonkeyP
     """A third process loads the folder, tokenizer included; outputs that differ, or none, are refused."""
     word_tokenizer().save_pretrained(folder)
     assert hub_checks.check_loading(folder) == 0
-    found = hub_checks.run_probe(folder, "AutoModelForMaskedLM", {"input_ids": torch.tensor([[5, 6]])})
-    assert found["logits"].shape == (1, 2, 100)
     for outputs, message in (({"logits": torch.zeros(2, 12, 100)}, "differ by"), ({}, "the outputs are")):
         monkeypatch.setattr(hub_checks, "run_probe", lambda *_, outputs=outputs: outputs)
         with pytest.raises(ValueError, match=message):
