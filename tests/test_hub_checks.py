@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import ALL_HEADS, HEADS, Head, assert_states_equal, state_copy
+from helpers import ALL_HEADS, HEADS, Head, assert_states_equal, state_copy, tiny_config
 from safetensors.torch import load_file, save_file
 from test_pipelines import word_tokenizer
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from modeling_convbert_composite import hub_checks
+from modeling_convbert_composite import ConvBertCompositeModel, hub_checks
 from modeling_convbert_composite.hub import push, save_for_hub
 from modeling_convbert_composite.saved_files import code_files
 
@@ -140,6 +140,14 @@ def test_the_proof_without_the_package(folder: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(hub_checks, "run_probe", lambda *_, outputs=outputs: outputs)
         with pytest.raises(ValueError, match=message):
             hub_checks.check_loading(folder)
+    bare = save_for_hub(ConvBertCompositeModel(tiny_config(), add_pooling_layer=False), folder.parent / "bare")
+    random_pooler = {"last_hidden_state": torch.zeros(2, 12, 32), "pooler_output": torch.zeros(2, 32)}
+    monkeypatch.setattr(hub_checks, "run_probe", lambda *_: random_pooler)
+    with pytest.raises(ValueError, match="differ by"):
+        hub_checks.check_loading(bare)
+    states = ConvBertCompositeModel.from_pretrained(bare).eval()(**hub_checks.probe_inputs(tiny_config(), "AutoModel"))
+    random_pooler["last_hidden_state"] = states.last_hidden_state.detach()
+    assert hub_checks.check_loading(bare) == 0
     monkeypatch.undo()
     (folder / "tokenizer.json").write_text("{")
     with pytest.raises(ValueError, match="does not load without the package") as caught:

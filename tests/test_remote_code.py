@@ -195,7 +195,7 @@ def test_classes_never_live_in_main(tmp_path: Path) -> None:
 
 
 def test_a_modules_folder_that_was_deleted_stops_a_save_and_spoils_nothing(stranger: Client, tmp_path: Path) -> None:
-    """Trap 4: the code of a loaded remote model lies in the cache; without it, saving is an error, not half a folder."""
+    """Trap 4: the code of a model that was loaded by it lies in the cache; without it, saving is an error."""
     HEADS["mlm"].build().save_pretrained(tmp_path / "A")
     with pytest.raises(ClientError) as caught:
         stranger.run(steps.resave_without_modules, str(tmp_path / "A"), str(tmp_path / "B"))
