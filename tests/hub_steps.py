@@ -180,14 +180,14 @@ def cached_files() -> list[str]:
     return sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
 
 
-def load_in_parallel(name: str, processes: int) -> list[str]:
-    """Loads a repository in several processes at once, all with the same empty cache; returns what each said."""
+def load_in_parallel(name: str, folder: str, processes: int) -> list[str]:
+    """
+    Loads a repository in several processes at once, all with the same cache, which has nothing of it; returns what
+    each said. A folder is loaded before, so that they need not all import the same libraries.
+    """
     from multiprocessing import get_context
 
-    # What the processes would each import again.
-    import transformers.masking_utils
-    import transformers.modeling_utils  # noqa: F401
-
+    AutoModel.from_pretrained(folder, trust_remote_code=True)
     context = get_context("fork")
     queue: Any = context.Queue()
     barrier = context.Barrier(processes)

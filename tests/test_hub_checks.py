@@ -135,7 +135,7 @@ def test_links_that_lead_out(folder: Path, tmp_path: Path) -> None:
 def test_the_proof_without_the_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A third process loads the folder, tokenizer included; outputs that differ, or none, are refused."""
     word_tokenizer().save_pretrained(folder)
-    assert hub_checks.check_loading(folder) == 0
+    assert hub_checks.check_loading(folder) < 1e-6
     for outputs, message in (({"logits": torch.zeros(2, 12, 100)}, "differ by"), ({}, "the outputs are")):
         monkeypatch.setattr(hub_checks, "run_probe", lambda *_, outputs=outputs: outputs)
         with pytest.raises(ValueError, match=message):
@@ -147,7 +147,7 @@ def test_the_proof_without_the_package(folder: Path, monkeypatch: pytest.MonkeyP
         hub_checks.check_loading(bare)
     states = ConvBertCompositeModel.from_pretrained(bare).eval()(**hub_checks.probe_inputs(tiny_config(), "AutoModel"))
     random_pooler["last_hidden_state"] = states.last_hidden_state.detach()
-    assert hub_checks.check_loading(bare) == 0
+    assert hub_checks.check_loading(bare) < 1e-6
     monkeypatch.undo()
     (folder / "tokenizer.json").write_text("{")
     with pytest.raises(ValueError, match="does not load without the package") as caught:
