@@ -23,7 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from .cards import PLACE, write_card
 from .hub_checks import check_code, check_files, check_finite, check_loading, check_weights, checked_card, sort_files
 from .modeling_convbert_composite import ConvBertCompositePreTrainedModel
-from .saved_files import CARD_FILE, CONFIG_FILE, INDEX_FILE, WEIGHTS_PATTERN
+from .saved_files import CARD_FILE, CONFIG_FILE, CONVERSION_FILE, INDEX_FILE, RESULTS_FILE, WEIGHTS_PATTERN
 
 
 # Seconds before a commit is tried again when the server has asked for patience. Both mean that nothing was done.
@@ -91,21 +91,34 @@ def save_for_hub(
         raise TypeError(f"`model` must be a ConvBertComposite model, got {type(model).__name__}.")
     check_finite(model)
     folder = Path(folder).resolve()
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".save.", suffix=".partial", dir=folder.parent) as name:
-        scratch = Path(name)
-        model.save_pretrained(scratch)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(scratch)
-        for file in (CARD_FILE, "results.json", "conversion_report.json", "tokenizer_config.json"):
-            if (folder / file).is_file() and not (scratch / file).exists():
-                shutil.copyfile(folder / file, scratch / file)
-        if card is True:
-            write_card(scratch, title=folder.name)
-        elif card is not False:
-            (scratch / CARD_FILE).write_text(str(card), encoding="utf-8")
-        move_files(scratch, folder)
+    try:
+        # Inside, so that the files need not cross the border of a file system.
+        with tempfile.TemporaryDirectory(prefix=".save.", suffix=".partial", dir=folder) as name:
+            scratch = Path(name)
+            model.save_pretrained(scratch)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(scratch)
+            add_card(scratch, folder, card)
+            move_files(scratch, folder)
+    finally:
+        if is_new and not any(folder.iterdir()):
+            folder.rmdir()
     return folder
+
+
+def add_card(scratch: Path, folder: Path, card: bool | str | ModelCard) -> None:
+    """The card of what was saved in `scratch`, with what `folder` knows already."""
+    if card is False:
+        return
+    if card is not True:
+        (scratch / CARD_FILE).write_text(str(card), encoding="utf-8")
+        return
+    for name in (CARD_FILE, RESULTS_FILE, CONVERSION_FILE, "tokenizer_config.json"):
+        if (folder / name).is_file() and not (scratch / name).exists():
+            shutil.copyfile(folder / name, scratch / name)
+    write_card(scratch, title=folder.name)
 
 
 def is_ours(model: object) -> bool:
@@ -239,8 +252,6 @@ def send(
         report.tags = [parcel.tag for parcel in parcels if parcel.tag]
         return report
     api = HfApi(token=token)
-    for parcel in parcels:
-        ModelCard(parcel.card).validate(repo_type="model")
     repo_id = prepare_repository(api, repo_id, private, branch)
     known = {ref.name for ref in api.list_repo_refs(repo_id).tags}
     if parcels[-1].tag in known:

@@ -186,6 +186,14 @@ def test_a_dry_run_lists_and_changes_nothing(folder: Path, monkeypatch: pytest.M
     assert contents(folder) == before
 
 
+def test_a_model_is_pushed_as_well_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("modeling_convbert_composite.hub.check_loading", lambda _: 0.0)
+    report = push(HEADS["token"].build(), "ann/model.v1", tokenizer=word_tokenizer(), dry_run=True)
+    assert report.files.keys() > {"README.md", "config.json", WEIGHTS, "tokenizer.json", *CODE}
+    with pytest.raises(TypeError, match="must be a ConvBertComposite model"):
+        push(BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1)), "ann/x", dry_run=True)
+
+
 def test_a_card_written_by_hand_is_sent_as_it_is(folder: Path) -> None:
     text = "---\nlicense: mit\n---\n\n# Mine\n\nAll of it.\n"
     (folder / "README.md").write_text(text)
@@ -242,6 +250,8 @@ def test_what_cannot_be_saved_leaves_the_folder_as_it_was(folder: Path, tmp_path
         save_for_hub(model, folder)
     with pytest.raises(TypeError, match="ConvBertComposite model, got BertModel"):
         save_for_hub(BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1)), folder)
+    with pytest.raises(TypeError):
+        save_for_hub("no model", tmp_path / "new")  # type: ignore[arg-type]
     write("README.md", "---\na: [\n---\n")(folder)
     with pytest.raises(ValueError, match="cannot be read"):
         save_for_hub(HEADS["mlm"].build(seed=5), folder)

@@ -58,7 +58,9 @@ class HubServer:
         self.faults: list[Fault] = []
         self.chunk_size: int | None = None
         self.sockets = [_Listener(self, "hub"), _Listener(self, "cdn")]
-        self.endpoint, self.cdn = (f"http://127.0.0.1:{listener.server_port}" for listener in self.sockets)
+        # Another port is another origin to new clients; older ones look at the host's name only.
+        self.endpoint = f"http://127.0.0.1:{self.sockets[0].server_port}"
+        self.cdn = f"http://localhost:{self.sockets[1].server_port}"
 
     def __enter__(self) -> "HubServer":
         for listener in self.sockets:
