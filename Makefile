@@ -4,7 +4,8 @@ PYTHON ?= python3
 CONSTRAINTS ?= constraints/newest.txt
 WORKERS ?= 2
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+# loadgroup: tests that share processes (the Hub's) go to one worker.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-ci test-slow check format build clean

@@ -12,17 +12,25 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from modeling_convbert_composite import ConvBertCompositePreTrainedModel
+from modeling_convbert_composite.cards import carried_metadata, write_card
 from modeling_convbert_composite.conversion import warm_start
 from modeling_convbert_composite.conversion.carry_sentence_transformer import carry_sentence_transformer
 from modeling_convbert_composite.conversion.carry_tokenizer import carry_tokenizer
 from modeling_convbert_composite.conversion.families.base import plan_conversion
 from modeling_convbert_composite.conversion.remote_sources import find_source
 from modeling_convbert_composite.conversion.report import REPORT_FILE, ConversionReport
-from modeling_convbert_composite.conversion.sources import ConversionError, Source, one_line_errors, read_source
+from modeling_convbert_composite.conversion.sources import (
+    ConversionError,
+    Source,
+    inside,
+    one_line_errors,
+    read_source,
+)
 from modeling_convbert_composite.conversion.verify import (
     DEFAULT_TOLERANCE,
     DTYPES,
@@ -32,7 +40,7 @@ from modeling_convbert_composite.conversion.verify import (
     prove,
     reach_note,
 )
-from modeling_convbert_composite.hub import render_card
+from modeling_convbert_composite.saved_files import CARD_FILE
 
 
 @one_line_errors
@@ -99,6 +107,7 @@ def convert(
         parameters=model.num_parameters(),
         dropped=plan.dropped,
         notes=[*plan.notes, *reach_note(plan.config)],
+        source_card=source_card(source, origin),
     )
     if not report.passed:
         raise ConversionError(
@@ -115,8 +124,16 @@ def convert(
         report.notes += carry_tokenizer(origin, tokenizer, scratch, model.config)
         report.notes += carry_sentence_transformer(origin.folder, scratch)
         report.save(scratch)
-        render_card(model.config, output.name, report).save(scratch / "README.md")
+        write_card(scratch, title=output.name)
     return report
+
+
+def source_card(source: str | Path, origin: Source) -> dict[str, Any]:
+    """What the card of the conversion takes over from the source's: licence, languages, data, where it came from."""
+    is_repository = not Path(source).exists()
+    readme = origin.folder / CARD_FILE
+    carried = carried_metadata(inside(origin.folder, readme)) if readme.is_file() else {}
+    return carried | ({"base_model": str(source)} if is_repository else {})
 
 
 def drop_positions(

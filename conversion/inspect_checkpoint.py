@@ -1,12 +1,10 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """What a checkpoint folder holds, for `convbert-composite info`."""
 
-import math
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError, safe_open
 
 from modeling_convbert_composite import ConvBertCompositeConfig
 from modeling_convbert_composite.conversion.report import REPORT_FILE
@@ -19,6 +17,7 @@ from modeling_convbert_composite.conversion.sources import (
 )
 from modeling_convbert_composite.conversion.verify import detect_family
 from modeling_convbert_composite.description import features, formula
+from modeling_convbert_composite.saved_files import stored_size
 
 
 Section = tuple[str, list[list[str]]]
@@ -66,20 +65,14 @@ def architecture(config: ConvBertCompositeConfig) -> list[list[str]]:
 
 def weights(folder: Path) -> list[list[str]]:
     """Parameters and dtypes, from the headers of the files alone."""
-    parameters, dtypes = 0, set()
     files = weight_files(folder)
-    for file in files:
-        try:
-            with safe_open(file, framework="pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118
-                    part = tensors.get_slice(name)
-                    parameters += math.prod(part.get_shape())
-                    dtypes.add(str(part.get_dtype()))
-        except (SafetensorError, OSError) as error:
-            raise ConversionError(f"{str(file)!r} is damaged or not a safetensors file: {one_line(error)}") from error
+    try:
+        parameters, dtypes = stored_size(files)
+    except ValueError as error:
+        raise ConversionError(one_line(error)) from error
     return [
         ["parameters", f"{parameters:,}"],
-        ["dtype", ", ".join(sorted(dtypes))],
+        ["dtype", ", ".join(dtypes)],
         ["files", ", ".join(file.name for file in files)],
     ]
 

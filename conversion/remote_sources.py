@@ -12,7 +12,7 @@ from modeling_convbert_composite.conversion.sources import ConversionError, one_
 
 REPOSITORY_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
-SMALL_FILES = ["*.json", "*.txt", "*.model"]
+SMALL_FILES = ["*.json", "*.txt", "*.model", "README.md"]
 SAFETENSORS = "model*.safetensors"
 PICKLES = "pytorch_model*.bin"
 

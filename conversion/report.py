@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from modeling_convbert_composite.saved_files import CONVERSION_FILE
 
-REPORT_FILE = "conversion_report.json"
+
+REPORT_FILE = CONVERSION_FILE
 
 
 @dataclass
@@ -20,7 +22,8 @@ class ConversionReport:
     `differences` holds, by output, the largest absolute difference to the source at real tokens, float32 against
     float64; `passed` says that all stay within `tolerance`. `dropped` names the source tensors that have no place in
     the converted model. `cast_difference` is what saving in another dtype alone changes, apart from the proof;
-    `positions_dropped` that the position table was taken away after it.
+    `positions_dropped` that the position table was taken away after it. `source_card` is what the source's model card
+    says about licence, languages, data and, if the source is a repository, its id as `base_model`.
     """
 
     family: str
@@ -35,6 +38,7 @@ class ConversionReport:
     dtype: str = "float32"
     positions_dropped: bool = False
     cast_difference: float | None = None
+    source_card: dict[str, Any] = field(default_factory=dict)
 
     @property
     def worst_output(self) -> str:

@@ -7,7 +7,6 @@ files may be links that lead out of it.
 
 import functools
 import hashlib
-import json
 import pickle
 import re
 from collections import Counter
@@ -21,6 +20,8 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import CONFIG_MAPPING
+
+from modeling_convbert_composite.saved_files import read_object
 
 
 WEIGHT_FILES = (
@@ -173,14 +174,12 @@ def infer_model_type(tensors: dict[str, torch.Tensor]) -> str:
 
 def read_json(file: Path) -> dict[str, Any]:
     """A JSON object from a file; anything else is a ConversionError."""
-    if not file.is_file():
-        raise ConversionError(f"{str(file)!r} is missing.")
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ConversionError(f"{str(file)!r} is not valid JSON: {error}.") from error
-    if not isinstance(content, dict):
-        raise ConversionError(f"{str(file)!r} must hold a JSON object, got {type(content).__name__}.")
+        content = read_object(file)
+    except ValueError as error:
+        raise ConversionError(str(error)) from error
+    if content is None:
+        raise ConversionError(f"{str(file)!r} is missing.")
     return content
 
 

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -215,6 +215,73 @@ def verify(
         print(line)
     if not report.passed:
         raise typer.Exit(1)
+
+
+@app.command(
+    short_help="Write or refresh the model card.",
+    epilog="Example: convbert-composite card ./composite --license apache-2.0 --language en",
+)
+def card(
+    folder: Annotated[Path, typer.Argument(help="Folder of a saved model.")],
+    title: Annotated[str | None, typer.Option(help="Heading of a new card; default: the folder's name.")] = None,
+    license: Annotated[str | None, typer.Option(help="Licence identifier, such as apache-2.0.")] = None,
+    language: Annotated[str | None, typer.Option(help="Language codes, comma-separated.")] = None,
+    datasets: Annotated[str | None, typer.Option(help="Repository ids of the data, comma-separated.")] = None,
+    base_model: Annotated[
+        str | None, typer.Option(help="Repository id of the model that this one comes from.")
+    ] = None,
+) -> None:
+    """
+    Write or refresh README.md of a saved model: architecture, use, training, results, conversion, as far as its files
+    know them. Sections and text that people wrote are kept.
+    """
+    from .hub import write_card
+
+    lists = {"language": language, "datasets": datasets}
+    metadata: dict[str, Any] = {
+        name: [word.strip() for word in words.split(",")] for name, words in lists.items() if words
+    }
+    metadata |= {name: word for name, word in (("license", license), ("base_model", base_model)) if word}
+    write_card(folder, title=title, metadata=metadata)
+    print(f"Wrote {folder / 'README.md'}.")
+
+
+@app.command(
+    short_help="Check a model and send it to a Hub.",
+    epilog="Example: convbert-composite push ./composite me/composite --private --tag v1",
+)
+def push(
+    folder: Annotated[Path, typer.Argument(help="Folder of a saved model.")],
+    repo: Annotated[str, typer.Argument(help="Repository id, owner/name.")],
+    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
+    branch: Annotated[str | None, typer.Option(help="Branch to commit to, created if need be.")] = None,
+    create_pr: Annotated[bool, typer.Option("--create-pr", help="Open a pull request instead.")] = False,
+    tag: Annotated[str | None, typer.Option(help="Tag of the new commit.")] = None,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Send every checkpoint-N of the folder too, tagged so.")
+    ] = False,
+    message: Annotated[str, typer.Option(help="Commit message.")] = "Upload a ConvBertComposite model",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and list, send nothing.")] = False,
+) -> None:
+    """
+    Check a saved model and send it, with code and card, to the Hub that HF_ENDPOINT names: it must load in a process
+    without this package with the same outputs; NaN weights, pickles and what looks like a secret are refused.
+    """
+    from .hub import push as run
+
+    report = run(
+        folder,
+        repo,
+        private=private or None,
+        branch=branch,
+        create_pr=create_pr,
+        tag=tag,
+        checkpoints=checkpoints,
+        message=message,
+        dry_run=dry_run,
+    )
+    for line in report.lines():
+        print(line)
 
 
 def run_finetune(settings: FinetuningSettings) -> None:

@@ -2,10 +2,12 @@
 """The configuration of ConvBertComposite: which terms make up the attention scores, and all sizes."""
 
 import difflib
+import os
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal
 
-from huggingface_hub.dataclasses import strict
+from huggingface_hub.dataclasses import strict, validated_field
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
@@ -16,6 +18,21 @@ UNSUPPORTED_OPTIONS = {
     "add_cross_attention": "ConvBertComposite is an encoder and has no cross-attention",
 }
 
+# Raised when older code would misread what newer code saves: a new meaning of a field, other names of weights.
+CODE_VERSION = 1
+
+
+def check_code_version(version: int) -> None:
+    """A ValueError for a checkpoint of newer code."""
+    if version < 1:
+        raise ValueError(f"`code_version` must be at least 1, got {version}.")
+    if version > CODE_VERSION:
+        raise ValueError(
+            f"This checkpoint was saved by newer code (`code_version` {version}) than that which is loading it "
+            f"({CODE_VERSION}). Upgrade convbert-composite; or load the checkpoint by its own code, with "
+            "`trust_remote_code=True` in a process that does not import `modeling_convbert_composite`."
+        )
+
 
 @strict
 class ConvBertCompositeConfig(PreTrainedConfig):
@@ -25,6 +42,7 @@ class ConvBertCompositeConfig(PreTrainedConfig):
     of a kernel in tokens, R = 2K + 1 its slots; the formulas stand in `attention_convbert_composite.py`.
 
     Args:
+        code_version (`int`): Version of the code that saved the checkpoint; newer ones than this code's are refused.
         vocab_size (`int`, defaults to 30522): Rows of the word embeddings.
         hidden_size (`int`, defaults to 768): Width of the encoder.
         num_hidden_layers (`int`, defaults to 12): Layers of the encoder.
@@ -93,6 +111,9 @@ class ConvBertCompositeConfig(PreTrainedConfig):
 
     model_type = "convbert_composite"
 
+    # The first field, so that it is checked before fields that this code may not know.
+    code_version: int = validated_field(check_code_version, default=CODE_VERSION)
+
     vocab_size: int = 30522
     hidden_size: int = 768
     num_hidden_layers: int = 12
@@ -152,6 +173,21 @@ class ConvBertCompositeConfig(PreTrainedConfig):
         if kwargs.get("num_labels") == 1 and self.problem_type == "single_label_classification":
             self.problem_type = None
         super().__post_init__(**kwargs)
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """
+        As in transformers. `auto_map` names what lies in the folder alone: never the code of another repository, and
+        the models only if their code is there (a config that is saved by itself carries its own file).
+        """
+        folder = Path(save_directory)
+        references: dict[str, str] = getattr(self, "auto_map", None) or {}
+        self.auto_map = {
+            name: reference
+            for name, reference in references.items()
+            if "--" not in reference and (folder / f"{reference.split('.')[0]}.py").is_file()
+        }
+        self.code_version = CODE_VERSION
+        super().save_pretrained(save_directory, *args, **kwargs)
 
     # Derived sizes: properties, so that config.json holds each fact once.
 

@@ -6,13 +6,17 @@ The maths stands in `attention_convbert_composite.py`, the modules in `layers_co
 `losses_convbert_composite.py`; here are the models: the bare encoder and the task heads.
 """
 
+import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
+from transformers.dynamic_module_utils import custom_object_save
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
@@ -110,10 +114,18 @@ class ConvBertCompositePreTrainedModel(PreTrainedModel):
             )
         return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
 
-    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """As in transformers; `auto_map` names the config and every head, not only the one that is saved."""
+    def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """
+        As in transformers; `auto_map` names the config and every head, not only the one that is saved.
+
+        The Trainer's folders `checkpoint-N` leave the code beside themselves too: a Trainer that pushes while it
+        trains publishes the folder above, and copies config and weights there from the checkpoint, but no code.
+        """
         self.config.auto_map = auto_map()
-        super().save_pretrained(*args, **kwargs)
+        super().save_pretrained(save_directory, *args, **kwargs)
+        folder = Path(save_directory)
+        if re.fullmatch(r"checkpoint-\d+", folder.name):
+            custom_object_save(self, folder.parent)
 
 
 class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
@@ -254,10 +266,10 @@ class ConvBertCompositeMLMModel(ConvBertCompositeTaskModel):
         self.mlm_head = ConvBertCompositeMLMHead(config)
         self.ignore_decoder(config.tie_word_embeddings)
 
-    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+    def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
         """As in transformers. A decoder that was untied by hand is saved, whatever the config says."""
         self.ignore_decoder(self.mlm_head.decoder.weight is self.get_input_embeddings().weight)
-        super().save_pretrained(*args, **kwargs)
+        super().save_pretrained(save_directory, *args, **kwargs)
 
     def ignore_decoder(self, is_tied: bool) -> None:
         """A tied decoder is not in the file; told so, the Trainer does not warn that it is missing when it resumes."""

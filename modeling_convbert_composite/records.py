@@ -1,11 +1,13 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """What a run leaves for people: results as JSON and Markdown, curves as a plot, and the environment it ran in."""
 
+import contextlib
 import json
 import os
 import platform
+import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,19 @@ def write_text(path: Path, text: str) -> None:
     os.umask(umask)
     os.chmod(file.name, 0o666 & ~umask)
     os.replace(file.name, path)
+
+
+@contextlib.contextmanager
+def folder_beside(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which becomes `folder`, that must not exist, if nothing is raised; else it vanishes."""
+    scratch = folder.with_name(folder.name + ".part")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    try:
+        yield scratch
+        scratch.rename(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def read_json(path: Path) -> Any:

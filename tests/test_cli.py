@@ -14,7 +14,7 @@ from modeling_convbert_composite.configuration import list_presets
 from modeling_convbert_composite.conversion import FAMILIES
 
 
-VERBS = ("demo", "presets", "info", "convert", "verify")
+VERBS = ("demo", "presets", "info", "convert", "verify", "card", "push")
 
 
 def run(*arguments: str) -> int:

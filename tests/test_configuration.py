@@ -27,6 +27,7 @@ REFUSED = (ValueError, StrictDataclassError)
 
 # BERT's names and defaults, then ours.
 DEFAULTS = {
+    "code_version": 1,
     "vocab_size": 30522,
     "hidden_size": 768,
     "num_hidden_layers": 12,

@@ -173,7 +173,7 @@ def test_every_task_from_every_format(task: str, ending: str, checkpoint: Path, 
     assert result.metrics["validation"][TASKS[task].best_metric] is not None
     assert len(read_lines(tmp_path / "out" / "predictions-test.jsonl")) == 5
     results = read_json(tmp_path / "out" / "results.json")
-    assert results["dataset"]["rows"] == {"train": 18, "validation": 2, "test": 5}
+    assert results["dataset"]["counts"] == {"train": 18, "validation": 2, "test": 5}
     assert results["metrics"] == result.metrics
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names > {
@@ -224,7 +224,7 @@ def test_a_dataset_folder(make: Callable[..., FinetuningSettings], tmp_path: Pat
     results = read_json(result.output / "results.json")
     # The names of the dataset in its order, not the alphabet's.
     assert results["labels"] == ["worst", "best"]
-    assert results["dataset"]["rows"] == {"train": 20, "validation": 20}
+    assert results["dataset"]["counts"] == {"train": 20, "validation": 20}
     config = json.loads((result.output / "config.json").read_text())
     assert config["id2label"] == {"0": "worst", "1": "best"}
 

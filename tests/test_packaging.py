@@ -52,14 +52,14 @@ def test_the_wheel_holds_code_presets_templates_and_types(wheel_names: list[str]
     expected = [f"{package}{name}_convbert_composite.py" for name in HUB_FILES]
     expected += [f"{package}configuration/presets/{name}.json" for name in list_presets()]
     expected += [f"{package}{name}" for name in ("py.typed", "cli.py", "conversion/families/bert.py")]
-    expected += [f"{package}model_cards/__init__.py"]
+    expected += [f"{package}model_cards/{name}" for name in ("__init__.py", "card_template.md", "citation.md")]
     assert not set(expected) - set(wheel_names)
 
 
 def test_the_wheel_lacks_nothing_of_the_sources(wheel_names: list[str]) -> None:
     """`packages` is written by hand: a forgotten folder would only show at the user's."""
-    mapped = {"modeling_convbert_composite": "", "configuration": "configuration/", "conversion": "conversion/"}
-    for folder, target in mapped.items():
+    mapped = {name: f"{name}/" for name in ("configuration", "conversion", "model_cards")}
+    for folder, target in ({"modeling_convbert_composite": ""} | mapped).items():
         for file in (ROOT / folder).rglob("*.py"):
             assert f"modeling_convbert_composite/{target}{file.relative_to(ROOT / folder).as_posix()}" in wheel_names
 

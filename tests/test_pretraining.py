@@ -46,6 +46,8 @@ from modeling_convbert_composite.settings import as_command
 
 
 CLS, SEP, MASK, PAD = 2, 3, 4, 0
+# Words that are one token each.
+PLAIN = [word for word in WORDS[5:] if not word.startswith("##")]
 CORPUS = """the cat sat on the mat
 a dog ran under the house
 
@@ -97,7 +99,7 @@ def word_texts(count: int, seed: int = 0) -> str:
     draw = random.Random(seed)
     lines = []
     for _ in range(count):
-        lines += [" ".join(draw.choice(WORDS[5:40]) for _ in range(draw.randint(2, 14))) for _ in range(4)] + [""]
+        lines += [" ".join(draw.choice(PLAIN) for _ in range(draw.randint(2, 14))) for _ in range(4)] + [""]
     return "\n".join(lines)
 
 
@@ -215,7 +217,7 @@ def test_pairs_are_the_papers() -> None:
 )
 def test_blocks_are_the_references(sizes: list[list[int]], length: int) -> None:
     draw = random.Random(str(sizes))
-    texts = [[" ".join(draw.choice(WORDS[5:40]) for _ in range(size)) for size in text] for text in sizes]
+    texts = [[" ".join(draw.choice(PLAIN) for _ in range(size)) for size in text] for text in sizes]
     tokenizer = word_tokenizer()
     blocks = list(packed(texts, tokenizer, length))
     assert [block["input_ids"] for block in blocks] == reference_blocks(texts, length)
@@ -292,7 +294,7 @@ def test_preparation_that_fails_leaves_nothing(make: Callable[..., PretrainingSe
     bad = write(tmp_path / "bad.txt", word_texts(5).encode() + b"\xff\n")
     with pytest.raises(ValueError, match="is not UTF-8"):
         prepare(make(data=(bad,), prepared=tmp_path / "shared"), word_tokenizer())
-    assert not (tmp_path / "shared").exists()
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
     with pytest.raises(ValueError, match="too little text to validate on"):
         prepare(make(data=(write(tmp_path / "one.txt", "the cat"),)), word_tokenizer())
 
@@ -338,17 +340,17 @@ def test_masking_rates() -> None:
             assert batch["attention_mask"][row].tolist() == [1] * len(ids) + [0] * (len(labels) - len(ids))
             assert inputs[len(ids) :] == [PAD] * (len(labels) - len(ids))
             assert labels[len(ids) :] == [IGNORED] * (len(labels) - len(ids))
-            for token, label, given in zip(ids, labels, inputs, strict=False):
+            for token, label, shown in zip(ids, labels, inputs, strict=False):
                 if label == IGNORED:
-                    assert given == token
+                    assert shown == token
                     real += token not in (CLS, SEP)
                     continue
                 assert label == token
                 assert token not in (CLS, SEP)
                 real, chosen = real + 1, chosen + 1
-                masked += given == MASK
-                changed += given not in (MASK, token)
-                assert given == MASK or given >= 5
+                masked += shown == MASK
+                changed += shown not in (MASK, token)
+                assert shown == MASK or shown >= 5
     assert chosen / real == pytest.approx(0.15, abs=0.005)
     assert masked / chosen == pytest.approx(0.80, abs=0.02)
     assert changed / chosen == pytest.approx(0.10, abs=0.02)
@@ -431,7 +433,7 @@ def test_fixed_length() -> None:
 def test_training_a_tokenizer(kind: str, cased: bool, tmp_path: Path) -> None:
     corpus = write(tmp_path / "corpus.txt", ("Der Fuß des Königs. The King's Émile reads 3 books!\n" + CORPUS) * 20)
     # Bytes alone are 256 pieces.
-    size = 320 if kind == "bpe" else 90
+    size = {"bpe": 320, "wordpiece": 90, "sentencepiece": 53}[kind]
     settings = TokenizerSettings(data=(corpus,), output=tmp_path / "out", kind=kind, vocab_size=size, cased=cased)  # type: ignore[arg-type]
     train_tokenizer(settings)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -446,9 +448,7 @@ def test_training_a_tokenizer(kind: str, cased: bool, tmp_path: Path) -> None:
     name = "Émile" if cased else "emile"
     assert tokenizer.decode(tokenizer("Émile", add_special_tokens=False)["input_ids"]).strip() == name
     assert tokenizer.unk_token_id not in ids
-    assert {"pad", "mask", "unk"} == {
-        word for word in ("pad", "mask", "unk") if getattr(tokenizer, f"{word}_token_id") is not None
-    }
+    assert None not in (tokenizer.pad_token_id, tokenizer.mask_token_id, tokenizer.unk_token_id)
     with pytest.raises(FileExistsError, match="--overwrite"):
         train_tokenizer(settings)
 
@@ -457,7 +457,7 @@ def test_a_vocabulary_that_does_not_fit(tmp_path: Path) -> None:
     corpus = write(tmp_path / "corpus.txt", CORPUS)
     with pytest.raises(ValueError, match="--vocab-size 5000 does not fit this text"):
         train_tokenizer(TokenizerSettings(data=(corpus,), output=tmp_path / "out", vocab_size=5000))
-    assert not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
 
 
 # Runs
@@ -467,20 +467,20 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-def order_corpus(count: int) -> str:
-    """Which word follows `the` depends on the word before it: what stands where matters."""
-    draw = random.Random(0)
-    pairs = [("cat", "sat"), ("dog", "ran"), ("house", "mat"), ("big", "small")]
-    return "\n\n".join(" ".join(word for _ in range(5) for word in draw.choice(pairs)) for _ in range(count))
+def order_corpus(count: int, seed: int) -> str:
+    """Couples of words in random order: who knows the neighbours of a word knows the word, who knows the text does not."""
+    draw = random.Random(seed)
+    couples = list(zip(PLAIN[:8], PLAIN[8:16], strict=True))
+    return "\n\n".join(" ".join(word for _ in range(5) for word in draw.choice(couples)) for _ in range(count))
 
 
 @pytest.mark.parametrize("format", ["packed", "pairs"])
 def test_a_tiny_corpus_is_learnt_by_heart(
     format: str, make: Callable[..., PretrainingSettings], tmp_path: Path
 ) -> None:
-    corpus = write(tmp_path / "few.txt", word_texts(2))
+    corpus = write(tmp_path / "few.txt", "the cat sat on a mat\n\nwhere is this big dog\n")
     changes: dict[str, Any] = {"data": (corpus,), "validation": (corpus,), "format": format}
-    changes |= {"max_steps": 350, "learning_rate": 5e-3, "dropout": 0.0, "batch_size": 16, "save_steps": 999}
+    changes |= {"max_steps": 250, "learning_rate": 1e-2, "dropout": 0.0, "batch_size": 16, "save_steps": 999}
     result = pretrain(make(eval_steps=999, log_steps=50, **changes))
     assert result.metrics["validation"]["mlm_loss"] < 0.3
     assert result.metrics["validation"]["masked_accuracy"] > 0.95
@@ -489,7 +489,7 @@ def test_a_tiny_corpus_is_learnt_by_heart(
 
 def test_order_is_seen_by_kernels_alone(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
     """Without positions: a model whose kernels count has an advantage that one without them cannot have."""
-    corpus, held = write(tmp_path / "a.txt", order_corpus(400)), write(tmp_path / "b.txt", order_corpus(40))
+    corpus, held = (write(tmp_path / f"{seed}.txt", order_corpus(400 // (9 * seed + 1), seed)) for seed in (0, 1))
     losses = {}
     for name, fields in (("composite", ()), ("none", ("fixed_kernel=false", "query_kernel=false"))):
         settings = make(
@@ -497,7 +497,7 @@ def test_order_is_seen_by_kernels_alone(make: Callable[..., PretrainingSettings]
             data=(corpus,),
             validation=(held,),
             fields=fields,
-            max_steps=150,
+            max_steps=250,
             eval_steps=999,
             log_steps=50,
             learning_rate=5e-3,

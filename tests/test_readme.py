@@ -2,6 +2,7 @@
 """Runs what README and docs tell people to run."""
 
 import contextlib
+import functools
 import io
 import os
 import re
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import pytest
 from glue_folder import write_glue
+from helpers import HEADS
+from hub_server import HubServer, User
+from huggingface_hub import constants
 from original import original_flags, write_original
 from test_finetuning import rows_of, write
 from test_pipelines import saved
@@ -21,6 +25,8 @@ from modeling_convbert_composite import ConvBertCompositeForMaskedLM
 from modeling_convbert_composite.cli import main
 from modeling_convbert_composite.configuration import load_preset
 from modeling_convbert_composite.conversion import FAMILIES
+from modeling_convbert_composite.hub import save_for_hub
+from modeling_convbert_composite.hub_checks import check_loading
 
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -41,6 +47,19 @@ COVERED_ELSEWHERE = {
 
 def blocks(text: str, kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A Hub on this machine, which the pages publish to, in place of the real one."""
+    with HubServer({"a-token": User("you")}) as server:
+        monkeypatch.setenv("HF_TOKEN", "a-token")
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
+        # The proof starts a process, which takes seconds: once a folder is enough.
+        monkeypatch.setattr("modeling_convbert_composite.hub.check_loading", functools.cache(check_loading))
+        yield server
 
 
 @pytest.fixture
@@ -97,9 +116,11 @@ def test_every_command_is_run_or_accounted_for(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_page_runs(page: Path, workplace: Path) -> None:
+def test_every_page_runs(page: Path, workplace: Path, hub: HubServer) -> None:
     """Shell commands and Python blocks in the order of the page; comments show the printed output."""
     text = page.read_text(encoding="utf-8")
+    if page.name == "hub.md":
+        save_for_hub(HEADS["mlm"].build(), workplace / "composite")
     for command in commands(text):
         if command.startswith("convbert-composite ") and command not in COVERED_ELSEWHERE:
             with pytest.raises(SystemExit) as stop, contextlib.redirect_stdout(io.StringIO()):
@@ -114,6 +135,7 @@ def test_every_page_runs(page: Path, workplace: Path) -> None:
         assert printed.getvalue().splitlines() == expected
 
     environment = {**os.environ, "HF_HOME": str(workplace / "hf"), "PYTHONPATH": ""}
+    environment |= {"HF_ENDPOINT": hub.endpoint, "HF_HUB_OFFLINE": "0"}
     hide_plugin = "import sys\nsys.modules['modeling_convbert_composite'] = None\n"
     for block in blocks(text, "python no-plugin"):
         script = hide_plugin + block

@@ -307,7 +307,7 @@ def results(
             "name": settings.dataset or train.table.source,
             "files": {name: table.source for name, table in tables.items()},
             "fingerprint": {name: table.digest for name, table in tables.items()},
-            "rows": {name: len(table) for name, table in tables.items()},
+            "counts": {name: len(table) for name, table in tables.items()},
             "columns": [train.columns.text, train.columns.second, *train.columns.choices, *train.columns.label],
         },
         "labels": run.task.labels,

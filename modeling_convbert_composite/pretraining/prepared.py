@@ -3,7 +3,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,20 +71,17 @@ def data_key(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) 
 
 def make(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase, folder: Path, key: dict[str, Any]) -> None:
     """Writes beside, then renames, so that a killed run leaves nothing that looks whole."""
-    scratch = folder.with_name(folder.name + ".part")
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    writers = {name: ShardWriter(scratch / name) for name in SPLITS}
-    examples = split_examples(settings, tokenizer)
-    for name, example in tqdm(examples, desc="Preparing", unit=" examples", disable=not records.is_main_process()):
-        writers[name].write(example)
-    for name, writer in writers.items():
-        writer.close()
-        if writer.count == 0:
-            verb = {"train": "train", "validation": "validate"}[name]
-            raise ValueError(f"There is too little text to {verb} on; see --validation-share and --validation.")
-    records.write_json(scratch / KEY, key)
-    scratch.rename(folder)
+    with records.folder_beside(folder) as scratch:
+        writers = {name: ShardWriter(scratch / name) for name in SPLITS}
+        examples = split_examples(settings, tokenizer)
+        for name, example in tqdm(examples, desc="Preparing", unit=" examples", disable=not records.is_main_process()):
+            writers[name].write(example)
+        for name, writer in writers.items():
+            writer.close()
+            if writer.count == 0:
+                verb = {"train": "train", "validation": "validate"}[name]
+                raise ValueError(f"There is too little text to {verb} on; see --validation-share and --validation.")
+        records.write_json(scratch / KEY, key)
 
 
 def split_examples(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, Example]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import datasets
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
     AutoModelForMaskedLM,
@@ -109,8 +110,11 @@ def build_config(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBa
     unknown = [name for name in changes if not hasattr(config, name)]
     if unknown:
         raise ValueError(f"--fields: {config.model_type} has no field {unknown[0]!r}.")
-    # Built anew, so that the fields are checked together.
-    config = type(config)(**(config.to_dict() | changes))
+    try:
+        # Built anew, so that the fields are checked together.
+        config = type(config)(**(config.to_dict() | changes))
+    except StrictDataclassError as error:
+        raise ValueError(f"--fields: {error.__cause__ or error}") from error
     limit = config.max_position_embeddings
     has_table = getattr(config, "position_embedding_type", "absolute") == "absolute"
     if has_table and settings.max_length > limit:
@@ -272,7 +276,7 @@ def finish(run: Run, trainer: CompositeTrainer, seconds: float) -> PretrainingRe
                 "command": as_command("pretrain", settings),
                 "dataset": {
                     "name": settings.dataset or ", ".join(map(str, settings.data)),
-                    "rows": {"train": len(run.data.train), "validation": len(run.data.validation)},
+                    "counts": {"train": len(run.data.train), "validation": len(run.data.validation)},
                 },
                 "metrics": metrics,
                 "steps": trainer.state.global_step,

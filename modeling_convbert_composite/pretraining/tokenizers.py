@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
+from modeling_convbert_composite import records
 from modeling_convbert_composite.pretraining.settings import TokenizerSettings
 from modeling_convbert_composite.pretraining.text import file_texts
 
@@ -31,15 +32,11 @@ def train_tokenizer(settings: TokenizerSettings) -> PreTrainedTokenizerFast:
     if output.exists() and not settings.overwrite and (not output.is_dir() or any(output.iterdir())):
         raise FileExistsError(f"{output} is not empty; take another --output, or --overwrite it.")
     lines = sample(settings)
-    scratch = output.with_name(output.name + ".part")
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    tokenizer = TRAINERS[settings.kind](settings, lines, scratch)
-    tokenizer.save_pretrained(scratch)
-    output.mkdir(parents=True, exist_ok=True)
-    for path in scratch.iterdir():
-        path.replace(output / path.name)
-    scratch.rmdir()
+    with records.folder_beside(output.with_name(output.name + ".new")) as folder:
+        tokenizer = TRAINERS[settings.kind](settings, lines, folder)
+        tokenizer.save_pretrained(folder)
+    shutil.rmtree(output, ignore_errors=True)
+    output.with_name(output.name + ".new").rename(output)
     return tokenizer
 
 
