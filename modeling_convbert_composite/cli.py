@@ -341,9 +341,9 @@ def run_pretrain(settings: PretrainingSettings) -> None:
     result = run(settings)
     if not is_main_process():
         return
-    columns = {name: result.metrics[name] for name in ("validation", "floor")}
+    columns = {**result.metrics, "frequencies alone": result.measures["floor"]}
     show_scores(f"{settings.architecture}, {settings.max_steps:,} steps", columns)
-    print(f"{result.metrics['tokens']:,} tokens, {result.metrics['tokens_per_second']:,.0f} a second.")
+    print(f"{result.measures['tokens']:,} tokens, {result.measures['tokens_per_second']:,.0f} a second.")
     for note in result.notes:
         print(f"Note: {note}")
     print(f"Saved {result.output}.")

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from modeling_convbert_composite import records
+from modeling_convbert_composite.cards import write_card
+from modeling_convbert_composite.configuration_convbert_composite import ConvBertCompositeConfig
 from modeling_convbert_composite.settings import plain, refuse_other_settings
 
 
@@ -103,3 +106,9 @@ class RunFolder:
             logger.warning(f"{self.settings.output} has no whole checkpoint; starting from the beginning.")
             return None
         return max(found)[1]
+
+
+def write_card_of_ours(model: PreTrainedModel, output: Path) -> None:
+    """The card of a model that was trained, with its results; models of other kinds get none."""
+    if isinstance(model.config, ConvBertCompositeConfig):
+        write_card(output)

@@ -186,6 +186,8 @@ def test_every_task_from_every_format(task: str, ending: str, checkpoint: Path, 
     assert not names & {"checkpoints", "training_args.bin"}
     for text in ("metric", *result.metrics["test"]):
         assert text in (tmp_path / "out" / "results.md").read_text()
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"| test | {TASKS[task].best_metric} |" in card
 
 
 LEARNT = {

@@ -36,7 +36,7 @@ from modeling_convbert_composite.finetuning.tasks import (
 )
 from modeling_convbert_composite.finetuning.windowed_tasks import QuestionAnswering, TokenClassification
 from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates
-from modeling_convbert_composite.run_folders import CHECKPOINTS, RESULTS, RunFolder
+from modeling_convbert_composite.run_folders import CHECKPOINTS, RESULTS, RunFolder, write_card_of_ours
 from modeling_convbert_composite.settings import as_command, plain
 
 
@@ -284,6 +284,8 @@ def write_results(
     if not records.plot_history(history, output / "training.png", f"{settings.task}: {settings.model}"):
         notes.append("No plot: it needs the extra `plot` (matplotlib).")
     records.write_json(output / RESULTS, results(run, trainer.state.global_step, scores, history))
+    if settings.save_model:
+        write_card_of_ours(run.model, output)
     if not settings.keep_checkpoints:
         shutil.rmtree(output / CHECKPOINTS)
 

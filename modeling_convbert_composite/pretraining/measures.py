@@ -92,18 +92,18 @@ def texts_of(examples: datasets.Dataset) -> Iterator[Ids]:
         yield open_text
 
 
-def results_table(metrics: dict[str, Any]) -> str:
+def results_table(validation: dict[str, float], measures: dict[str, Any]) -> str:
     """Validation against the floor, and the loss by length."""
-    validation, floor = metrics["validation"], metrics["floor"]
+    floor = measures["floor"]
     rows = [
         [name, f"{value:.4f}", f"{floor[name]:.4f}" if name in floor else ""] for name, value in validation.items()
     ]
     rows.append(["perplexity", f"{math.exp(validation['mlm_loss']):.2f}", f"{math.exp(floor['mlm_loss']):.2f}"])
     text = records.markdown_table(["validation", "model", "frequencies alone"], rows)
-    if "by_length" in metrics:
+    if measures["by_length"]:
         rows = [
             [length, f"{scores['mlm_loss']:.4f}", f"{scores['masked_accuracy']:.4f}"]
-            for length, scores in metrics["by_length"].items()
+            for length, scores in measures["by_length"].items()
         ]
         text += "\n" + records.markdown_table(["length", "loss", "accuracy"], rows)
     return text

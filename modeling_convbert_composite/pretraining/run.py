@@ -38,7 +38,7 @@ from modeling_convbert_composite.pretraining.measures import (
 )
 from modeling_convbert_composite.pretraining.prepared import PreparedData, Visits, prepare
 from modeling_convbert_composite.pretraining.settings import PretrainingSettings
-from modeling_convbert_composite.run_folders import RESULTS, RunFolder
+from modeling_convbert_composite.run_folders import CHECKPOINTS, RESULTS, RunFolder, write_card_of_ours
 from modeling_convbert_composite.settings import as_command, plain
 
 
@@ -49,10 +49,14 @@ VALIDATION_SEED = 1
 
 @dataclass(frozen=True)
 class PretrainingResult:
-    """What a run found; `results.json` holds it all."""
+    """
+    What a run found; `results.json` holds it all. `metrics` of the validation text; `measures`: the floor below them,
+    the scores by length, tokens and their rate.
+    """
 
     output: Path
-    metrics: dict[str, Any]
+    metrics: dict[str, dict[str, float]]
+    measures: dict[str, Any]
     history: list[dict[str, float]]
     notes: list[str]
 
@@ -78,7 +82,7 @@ def pretrain(settings: PretrainingSettings) -> PretrainingResult:
     earlier = folder.finished_results()
     if earlier is not None:
         notes = ["The run had come to its end already."]
-        return PretrainingResult(settings.output, earlier["metrics"], earlier["history"], notes)
+        return PretrainingResult(settings.output, earlier["metrics"], earlier["measures"], earlier["history"], notes)
     tokenizer = AutoTokenizer.from_pretrained(settings.tokenizer)
     config = build_config(settings, tokenizer)
     set_seed(settings.seed)
@@ -220,7 +224,7 @@ def training_arguments(settings: PretrainingSettings) -> TrainingArguments:
     if settings.tensorboard:
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(settings.output / "tensorboard")
     return TrainingArguments(
-        output_dir=str(settings.output / "checkpoints"),
+        output_dir=str(settings.output / CHECKPOINTS),
         max_steps=settings.max_steps,
         per_device_train_batch_size=settings.batch_size // parts,
         per_device_eval_batch_size=max(1, settings.eval_batch_size // processes),
@@ -251,45 +255,54 @@ def training_arguments(settings: PretrainingSettings) -> TrainingArguments:
 
 
 def finish(run: Run, trainer: CompositeTrainer, seconds: float) -> PretrainingResult:
-    settings, output = run.settings, run.settings.output
-    metrics: dict[str, Any] = {"validation": scores_on(trainer, run.data.validation)}
-    metrics["floor"] = unigram_floor(run.data, run.tokenizer)
+    settings = run.settings
+    metrics = {"validation": scores_on(trainer, run.data.validation)}
     notes: list[str] = []
-    if settings.eval_lengths:
-        metrics["by_length"] = loss_by_length(run, trainer, notes)
-    metrics["tokens"] = int(trainer.state.num_input_tokens_seen)
-    metrics["tokens_per_second"] = metrics["tokens"] / seconds if seconds else 0.0
+    tokens = int(trainer.state.num_input_tokens_seen)
+    measures: dict[str, Any] = {
+        "floor": unigram_floor(run.data, run.tokenizer),
+        "by_length": loss_by_length(run, trainer, notes) if settings.eval_lengths else {},
+        "tokens": tokens,
+        "tokens_per_second": tokens / seconds if seconds else 0.0,
+    }
     history = [entry for entry in trainer.state.log_history if "step" in entry]
+    result = PretrainingResult(settings.output, metrics, measures, history, notes)
     if trainer.is_world_process_zero():
-        run.model.save_pretrained(output)
-        run.tokenizer.save_pretrained(output)
-        records.write_lines(output / "log.jsonl", history)
-        records.write_text(output / "results.md", results_table(metrics))
-        if not records.plot_history(history, output / "training.png", f"Pre-training: {settings.architecture}"):
-            notes.append("No plots: they need the extra `plot` (matplotlib).")
-        elif settings.eval_lengths:
-            plot_lengths(metrics["by_length"], output / "lengths.png")
-        records.write_json(
-            output / RESULTS,
-            {
-                "task": "masked-language-modelling",
-                "command": as_command("pretrain", settings),
-                "dataset": {
-                    "name": settings.dataset or ", ".join(map(str, settings.data)),
-                    "counts": {"train": len(run.data.train), "validation": len(run.data.validation)},
-                },
-                "metrics": metrics,
-                "steps": trainer.state.global_step,
-                "parameters": run.model.num_parameters(),
-                "seed": settings.seed,
-                "settings": plain(settings),
-                "environment": records.environment(),
-                "history": history,
-            },
-        )
-        if not settings.keep_checkpoints:
-            shutil.rmtree(output / "checkpoints")
-    return PretrainingResult(output, metrics, history, notes)
+        write_results(run, result, trainer.state.global_step)
+    return result
+
+
+def write_results(run: Run, result: PretrainingResult, steps: int) -> None:
+    """`results.json` comes last, so that its presence says that all is there."""
+    settings, output = run.settings, result.output
+    run.model.save_pretrained(output)
+    run.tokenizer.save_pretrained(output)
+    records.write_lines(output / "log.jsonl", result.history)
+    records.write_text(output / "results.md", results_table(result.metrics["validation"], result.measures))
+    if not records.plot_history(result.history, output / "training.png", f"Pre-training: {settings.architecture}"):
+        result.notes.append("No plots: they need the extra `plot` (matplotlib).")
+    elif result.measures["by_length"]:
+        plot_lengths(result.measures["by_length"], output / "lengths.png")
+    found = {
+        "task": "fill-mask",
+        "command": as_command("pretrain", settings),
+        "dataset": {
+            "name": settings.dataset or ", ".join(path.name for path in settings.data),
+            "counts": {"train": len(run.data.train), "validation": len(run.data.validation)},
+        },
+        "metrics": result.metrics,
+        "measures": result.measures,
+        "steps": steps,
+        "parameters": run.model.num_parameters(),
+        "seed": settings.seed,
+        "settings": plain(settings),
+        "environment": records.environment(),
+        "history": result.history,
+    }
+    records.write_json(output / RESULTS, found)
+    write_card_of_ours(run.model, output)
+    if not settings.keep_checkpoints:
+        shutil.rmtree(output / CHECKPOINTS)
 
 
 def scores_on(trainer: CompositeTrainer, examples: datasets.Dataset) -> dict[str, float]:
