@@ -480,7 +480,7 @@ def test_a_tiny_corpus_is_learnt_by_heart(
 ) -> None:
     corpus = write(tmp_path / "few.txt", "the cat sat on a mat\nwhere is this big dog\n\n" * 100)
     changes: dict[str, Any] = {"data": (corpus,), "validation": (corpus,), "format": format}
-    changes |= {"max_steps": 200, "learning_rate": 5e-3, "dropout": 0.0, "batch_size": 16, "save_steps": 999}
+    changes |= {"max_steps": 320, "learning_rate": 5e-3, "dropout": 0.0, "batch_size": 16, "save_steps": 999}
     changes["fields"] = ("initializer_range=0.1",)
     result = pretrain(make(eval_steps=999, log_steps=50, **changes))
     assert result.metrics["validation"]["mlm_loss"] < 0.15
@@ -488,20 +488,20 @@ def test_a_tiny_corpus_is_learnt_by_heart(
     assert result.measures["floor"]["mlm_loss"] > 2.5
 
 
-NO_KERNELS = ("initializer_range=0.1", "fixed_kernel=false", "query_kernel=false")
+NO_KERNELS = ("fixed_kernel=false", "query_kernel=false")
 
 
 def test_order_is_seen_by_kernels_alone(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
     """Without positions: a model whose kernels count has an advantage that one without them cannot have."""
     corpus, held = (write(tmp_path / f"{seed}.txt", order_corpus(400 // (9 * seed + 1), seed)) for seed in (0, 1))
     losses = {}
-    for name, fields in (("composite", ("initializer_range=0.1",)), ("none", NO_KERNELS)):
+    for name, fields in (("composite", ()), ("none", NO_KERNELS)):
         settings = make(
             output=tmp_path / name,
             data=(corpus,),
             validation=(held,),
             fields=fields,
-            max_steps=120,
+            max_steps=260,
             eval_steps=999,
             log_steps=50,
             learning_rate=5e-3,
