@@ -364,6 +364,31 @@ app.command(
 )
 
 
+@app.command(
+    short_help="Learned kernels as plots and a table.",
+    epilog='Example: convbert-composite kernels ./composite --output ./plots --text "The state is strong."',
+)
+def kernels(
+    model: Annotated[str, typer.Argument(help="Folder or repository id of a model.")],
+    output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("kernels"),
+    text: Annotated[str | None, typer.Option(help="A sentence whose query kernels to show.")] = None,
+    text_file: Annotated[Path | None, typer.Option(help="File of text to average query kernels over.")] = None,
+    svg: Annotated[bool, typer.Option("--svg", help="Plots as SVG instead of PNG.")] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a repository.")] = None,
+) -> None:
+    """What the heads have learnt about distance: kernels by layer, head and offset, as heat maps, lines and CSV."""
+    from .analysis.kernels import analyse_kernels
+    from .pretraining.text import file_texts
+
+    texts = [text] if text else []
+    if text_file is not None:
+        texts += [" ".join(lines) for lines in file_texts([text_file])]
+    with needing("plot"):
+        files = analyse_kernels(model, output, texts, "svg" if svg else "png", revision)
+    for path in files:
+        print(f"Wrote {path}.")
+
+
 def run_glue(settings: GlueSettings) -> None:
     with needing("train"):
         from .finetuning.glue_report import glue_report as report
