@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+import transformers
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_convbert_composite.attention_convbert_composite import query_kernel
+from modeling_convbert_composite.cards import auto_class_of
+from modeling_convbert_composite.configuration_convbert_composite import ConvBertCompositeConfig
 from modeling_convbert_composite.layers_convbert_composite import ConvBertCompositeSelfAttention
 
 
@@ -140,11 +143,16 @@ def plot_kernels(kernels: Kernels, path: Path) -> None:
             line_axes.plot(offsets, kernels.values[layer, head].tolist(), label=f"head {head}", linewidth=1)
         line_axes.axhline(0, color="grey", linewidth=0.5)
         line_axes.set_ylabel("score")
+    half_width = offsets[-1]
+    step = max(1, half_width // 4)
     for axes in grid[-1]:
+        axes.set_xticks([*range(-half_width, 0, step), *range(0, half_width + 1, step)])
         axes.set_xlabel("offset of the key from the query, in tokens")
     figure.colorbar(image, ax=grid[:, 0].tolist(), label="score")
     if heads <= 8:
-        grid[0, 1].legend(fontsize="x-small", ncols=2)
+        figure.legend(
+            *grid[0, 1].get_legend_handles_labels(), loc="outside lower center", ncols=heads, fontsize="small"
+        )
     figure.savefig(path, dpi=120)
 
 
@@ -164,7 +172,12 @@ def analyse_kernels(
     Raises:
         ValueError: the model has no kernel to show.
     """
-    loaded = AutoModel.from_pretrained(model, revision=revision or "main")
+    config = AutoConfig.from_pretrained(model, revision=revision or "main")
+    if not isinstance(config, ConvBertCompositeConfig):
+        raise ValueError(
+            f"{model} is a {config.model_type}; only ConvBertComposite models have kernels. `convert` it."
+        )
+    loaded = getattr(transformers, auto_class_of(config)).from_pretrained(model, revision=revision or "main")
     found = [fixed_kernels(loaded)]
     if texts:
         tokenizer = AutoTokenizer.from_pretrained(model, revision=revision or "main")
