@@ -1,7 +1,7 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """
-`python -m benchmarks run [--quick]` measures and writes JSON, Markdown and a plot; `compare` sets two runs side by side
-and fails if a path of ours became slower by more than noise. All ratios are to plain sdpa in the same run.
+`python -m benchmarks run [--quick]` measures and writes JSON, Markdown and a plot; `compare` sets two runs side by
+side and fails if a path of ours became slower by more than noise. All ratios are to plain sdpa in the same run.
 """
 
 import argparse

@@ -43,9 +43,10 @@ def machine(device: str) -> str:
         name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), name)
     if device == "cuda":
         name = torch.cuda.get_device_name()
+    capability = torch.backends.cpu.get_cpu_capability()
     return (
-        f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, "
-        f"torch {torch.__version__}, Python {platform.python_version()}"
+        f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, {capability}, torch {torch.__version__}, "
+        f"Python {platform.python_version()}"
     )
 
 
@@ -160,10 +161,11 @@ def slower(before: Results, after: Results) -> list[str]:
     for case, row in after["ratios"].items():
         for name, now in row.items():
             old = before["ratios"].get(case, {}).get(name)
+            if not (name.startswith(("composite", "with")) and old):
+                continue
             # Overlapping quartiles are noise whatever the medians say.
-            if name.startswith(("composite", "with")) and old and now["ratio"] > old["ratio"] * (1 + NOISE):
-                if now["low"] > old["high"]:
-                    found.append(f"{case}: {name} {old['ratio']:.2f} -> {now['ratio']:.2f}")
+            if now["ratio"] > old["ratio"] * (1 + NOISE) and now["low"] > old["high"]:
+                found.append(f"{case}: {name} {old['ratio']:.2f} -> {now['ratio']:.2f}")
     return found
 
 

@@ -77,6 +77,29 @@ def outside_window(length: int, kernel_size: int, device: torch.device | None = 
     return (position[None, :] - position[:, None]).abs() > kernel_size // 2
 
 
+def outside_borders(borders: torch.Tensor, keys: slice) -> torch.Tensor:
+    """
+    True where a key lies outside its query's text. `borders` (B, L, 2): the first key of each query's text and the
+    end; `keys` some of L -> (B, 1, L, keys).
+    """
+    key = torch.arange(keys.start, keys.stop, device=borders.device)
+    return ((key < borders[..., :1]) | (key >= borders[..., 1:]))[:, None]
+
+
+def window_borders(borders: torch.Tensor | None, length: int, kernel_size: int, device: torch.device) -> torch.Tensor:
+    """The keys within K of each query, as borders (B or 1, L, 2); within `borders` if there are such."""
+    position = torch.arange(length, device=device)
+    half_width = kernel_size // 2
+    window = torch.stack([(position - half_width).clamp(min=0), (position + half_width + 1).clamp(max=length)], -1)[
+        None
+    ]
+    if borders is None:
+        return window
+    return torch.stack(
+        [torch.maximum(borders[..., 0], window[..., 0]), torch.minimum(borders[..., 1], window[..., 1])], -1
+    )
+
+
 def wide(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which softmaxes are taken: float32 at least."""
     return torch.promote_types(dtype, torch.float32)
@@ -257,17 +280,17 @@ def read_pairwise_mask(mask: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Te
     Numbers are ambiguous: 1 = attend and 0 = not, or an additive mask (0 = attend, very negative = not, else a bias).
     Integers without a negative one, and floats of ones and zeros with at least one 1, are of the first kind.
     """
-    hidden_score = masked_score(dtype)
+    masked = masked_score(dtype)
     zeros = torch.zeros_like(mask, dtype=dtype)
     if mask.dtype == torch.bool:
         visible = mask
-        return visible, zeros.masked_fill(~visible, hidden_score)
+        return visible, zeros.masked_fill(~visible, masked)
     adds = (mask < 0).any()
     if mask.is_floating_point():
         adds = ~(((mask == 0) | (mask == 1)).all() & (mask == 1).any())
     visible = torch.where(adds, mask > HIDDEN_BELOW, mask > 0)
     scores = torch.where(adds, mask.to(dtype), zeros)
-    return visible, scores.masked_fill(~visible, hidden_score)
+    return visible, scores.masked_fill(~visible, masked)
 
 
 def is_additive(mask: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
@@ -338,6 +361,7 @@ __all__ = [
     "masked_score",
     "narrow_mask",
     "neighbours",
+    "outside_borders",
     "outside_window",
     "position_bias",
     "query_kernel",
@@ -348,5 +372,6 @@ __all__ = [
     "span_weights",
     "spread_key_slots",
     "spread_query_slots",
+    "window_borders",
     "zero_padding",
 ]

@@ -35,6 +35,7 @@ from .attention_convbert_composite import (
     zero_padding,
 )
 from .configuration_convbert_composite import ConvBertCompositeConfig
+from .fast_attention_convbert_composite import KernelTerms, fast_attention
 
 
 class ConvBertCompositeEmbeddings(nn.Module):
@@ -204,6 +205,29 @@ def eager_attention_forward(
     return output.transpose(1, 2), weights
 
 
+def sdpa_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    *,
+    terms: KernelTerms,
+    borders: torch.Tensor | None = None,
+    **kwargs: Unpack[TransformersKwargs],
+) -> tuple[torch.Tensor, None]:
+    """`fast_attention` behind the signature of transformers' attention interface, terms in place of a bias."""
+    output = fast_attention(query, key, value, attention_mask, terms, borders, scaling, dropout)
+    return output.transpose(1, 2), None
+
+
+# Backends that take the kernel terms as they are. Others get a bias (B, H, L, L), unless the function that was
+# registered with transformers' AttentionInterface has an attribute `takes_kernel_terms`, as the native kernel's has.
+TERM_BACKENDS = {"sdpa": sdpa_attention_forward}
+
+
 class ConvBertCompositeSelfAttention(nn.Module):
     """Composite attention: owns the projections and kernels, and adds up the terms that the config names."""
 
@@ -285,17 +309,42 @@ class ConvBertCompositeSelfAttention(nn.Module):
         config = self.config
         query, key = self.split_heads(query), self.split_heads(key)
         values = values.transpose(1, 2)  # (B, H, L, D)
-        bias = self.score_bias(query, key)
-        if config._attn_implementation != "eager" and is_additive(attention_mask):
+        terms = self.kernel_terms(query, key)
+        if not config.query_key_product:
+            query = key = torch.zeros_like(values)
+        backend = config._attn_implementation
+        attention = TERM_BACKENDS.get(backend)
+        if attention is None:
+            attention = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
+            if not getattr(attention, "takes_kernel_terms", False):
+                return self.attend_with_bias(query, key, values, attention_mask, terms, **kwargs)
+        output, _ = attention(
+            self, query, key, values, attention_mask, self.scaling, self.dropout_rate, terms=terms, **kwargs
+        )
+        return output, None
+
+    def attend_with_bias(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        values: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        terms: KernelTerms,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The same for backends that want all terms as one bias (B, H, L, L). All (B, H, L, D)."""
+        backend = self.config._attn_implementation
+        window = terms.kernel_size if terms.window else None
+        bias = position_bias(terms.query_slots, terms.key_slots, query.shape[2], window)
+        bias = None if bias is None else bias.to(query.dtype)
+        if backend != "eager" and is_additive(attention_mask):
             # What backends take beside a bias differs between them and between versions; a bias alone they all take.
             bias = add_up(bias, narrow_mask(attention_mask, values.dtype))
             attention_mask = None
-        if config._attn_implementation == "flex_attention" and bias is not None:
+        if backend == "flex_attention" and bias is not None:
             # It indexes the batch, so that a shared bias would be read out of bounds.
             bias = bias.expand(*values.shape[:2], -1, -1)
-        if not config.query_key_product:
-            query = key = torch.zeros_like(values)
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(config._attn_implementation, eager_attention_forward)
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         output, weights = attention(
             self,
             query,
@@ -303,11 +352,15 @@ class ConvBertCompositeSelfAttention(nn.Module):
             values,
             attention_mask,
             scaling=self.scaling,
-            dropout=config.attention_probs_dropout_prob if self.training else 0.0,
+            dropout=self.dropout_rate,
             position_bias=bias,
             **kwargs,
         )
-        return output, weights if config._attn_implementation == "eager" else None
+        return output, weights if backend == "eager" else None
+
+    @property
+    def dropout_rate(self) -> float:
+        return self.config.attention_probs_dropout_prob if self.training else 0.0
 
     def no_projection(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Zeros (B, L, A of the score heads), in place of a query or key that nothing reads."""
@@ -317,8 +370,8 @@ class ConvBertCompositeSelfAttention(nn.Module):
         """(B, L, A) -> (B, H, L, D)."""
         return states.unflatten(-1, (-1, self.config.head_size)).transpose(1, 2)
 
-    def score_bias(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | None:
-        """The sum of all kernel terms, (B or 1, H, L, L), or None. `query`, `key` (B, H, L, D)."""
+    def kernel_terms(self, query: torch.Tensor, key: torch.Tensor) -> KernelTerms:
+        """The slot scores of all kernel terms. `query`, `key` (B, H, L, D)."""
         config = self.config
         query_slots = key_slots = None
         if config.fixed_kernel:
@@ -327,12 +380,11 @@ class ConvBertCompositeSelfAttention(nn.Module):
             query_slots = add_up(query_slots, query_kernel(query, self.query_kernel, self.scaling))
         if config.key_kernel:
             key_slots = key_kernel(key, self.key_kernel, self.scaling)
-        window = config.kernel_size if config.beyond_kernel == "window" else None
-        if window is not None and query_slots is None:
+        window = config.beyond_kernel == "window"
+        if window and query_slots is None:
             # A window without a kernel on the query's side is a fixed kernel of zeros.
-            query_slots = query.new_zeros(1, query.shape[1], 1, window)
-        bias = position_bias(query_slots, key_slots, query.shape[2], window)
-        return None if bias is None else bias.to(query.dtype)
+            query_slots = query.new_zeros(1, query.shape[1], 1, config.kernel_size)
+        return KernelTerms(query_slots, key_slots, config.kernel_size, window)
 
 
 class ConvBertCompositeSubLayerOutput(nn.Module):

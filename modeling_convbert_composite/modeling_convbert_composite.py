@@ -22,6 +22,7 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
@@ -108,7 +109,12 @@ class ConvBertCompositePreTrainedModel(PreTrainedModel):
                 'additive bias, and the kernels of composite attention are one. Use "sdpa" (default), '
                 '"flex_attention" or "eager".'
             )
-        return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
+        name = super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
+        # A backend that must be built or loaded says so here, where its name was given, not in the middle of a step.
+        prepare = getattr(ALL_ATTENTION_FUNCTIONS.get(name), "prepare", None)
+        if prepare is not None:
+            prepare()
+        return name
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """As in transformers; `auto_map` names the config and every head, not only the one that is saved."""
@@ -199,6 +205,10 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
         is_flex = self.config._attn_implementation == "flex_attention"
         if attention_mask.dim() == 2 and not is_flex:
             token_mask = read_token_mask(attention_mask)
+            if self.config._attn_implementation == "sdpa":
+                # One row for all queries: theirs would be (B, 1, L, L).
+                is_full = not torch.compiler.is_compiling() and bool(token_mask.all())
+                return None if is_full else token_mask[:, None, None], token_mask
             mask = create_bidirectional_mask(
                 config=self.config, inputs_embeds=hidden_states, attention_mask=token_mask
             )
