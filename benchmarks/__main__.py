@@ -61,13 +61,16 @@ def run(options: argparse.Namespace) -> None:
     command = "make bench" + (" QUICK=1" if options.quick else "")
     results: dict[str, Any] = {"machine": report.machine(options.device), "command": command, "rounds": rounds}
     results |= {"ratios": {}, "memory": {}, "growth": {}}
+    if options.keep and (options.output / "results.json").exists():
+        results = report.load(options.output / "results.json")
     for case in cases:
         case = Case(**(vars(case) | {"device": options.device}))
         print(case.name, flush=True)
         # Whole models of twelve layers are judged by a median of 25.
-        turns = 25 if case.scope == "model" and case.layers == 12 and not options.quick else rounds
-        results["ratios"][case.name] = ratios(case, turns, options.contenders)
-        for name, found in results["ratios"][case.name].items():
+        turns = 25 if case.scope == "model" and case.layers == 12 and not options.rounds else rounds
+        row = ratios(case, turns, options.contenders)
+        results["ratios"][case.name] = results["ratios"].get(case.name, {}) | row
+        for name, found in row.items():
             print(f"  {found['ratio']:6.2f} ({found['low']:.2f} - {found['high']:.2f})  {name}", flush=True)
         save(results, options.output)
     if not options.only or options.only == "memory":
@@ -83,11 +86,11 @@ def measure_memory(results: dict[str, Any], options: argparse.Namespace) -> None
     cases += [] if options.quick else [Case("attention", "training", 2, 2048, device=options.device)]
     for case in cases:
         print(f"memory: {case.name}", flush=True)
-        results["memory"][case.name] = {
-            name: peak(case, name)
+        results["memory"].setdefault(case.name, {}).update(
+            (name, peak(case, name))
             for name in CONTENDERS["attention"]
             if options.contenders is None or name in ("plain sdpa", *options.contenders)
-        }
+        )
 
 
 def measure_growth(results: dict[str, Any], options: argparse.Namespace) -> None:
@@ -128,6 +131,7 @@ def main() -> None:
     verb.add_argument("--rounds", type=int, default=0, help="pairs of timings a contender; default 11, quick 7")
     verb.add_argument("--only", default="", help="only cases whose name has this in it; or `memory`, `growth`")
     verb.add_argument("--contenders", nargs="*", help="only these, by name")
+    verb.add_argument("--keep", action="store_true", help="add to the results that the folder holds")
     verb.add_argument("--output", type=Path, default=Path("build/benchmarks"), help="folder for the results")
     verb.set_defaults(function=run)
     verb = verbs.add_parser("compare", help="is anything of ours slower than in an earlier run?")

@@ -309,8 +309,8 @@ def refuse_borders(visible: torch.Tensor, token_mask: torch.Tensor) -> None:
     crosses = (pairs & ~visible).any()
     message = (
         "`attention_mask` hides tokens from each other, but this model has convolutions (depthwise, in its "
-        "projections, or dynamic heads), which read across such borders. Give each text a row of its own, or use a "
-        "model whose terms are kernels of the scores only (README, section Packing)."
+        "projections, or dynamic heads), which read across such borders. Say where texts begin and end with "
+        "`sequence_ids` instead (README, section Packing)."
     )
     if torch.compiler.is_compiling():
         torch._assert_async(~crosses, message)

@@ -7,6 +7,7 @@ L length, D head size, C channels of the hidden states, A = H * D.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -36,6 +37,7 @@ from .attention_convbert_composite import (
 )
 from .configuration_convbert_composite import ConvBertCompositeConfig
 from .fast_attention_convbert_composite import KernelTerms, fast_attention
+from .packing_convbert_composite import Packing
 
 
 class ConvBertCompositeEmbeddings(nn.Module):
@@ -61,7 +63,9 @@ class ConvBertCompositeEmbeddings(nn.Module):
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
+        text_positions: torch.Tensor | None = None,
     ) -> torch.Tensor:
+        """`text_positions` (B, L) where each token is in its text, if rows hold several. -> (B, L, C)."""
         embeddings = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds  # (B, L, E)
         if self.config.type_vocab_size > 0:
             if token_type_ids is None:
@@ -69,20 +73,27 @@ class ConvBertCompositeEmbeddings(nn.Module):
             embeddings = embeddings + self.token_type_embeddings(token_type_ids)
         if self.config.position_embedding_type == "absolute":
             if position_ids is None:
-                position_ids = self.make_position_ids(input_ids, embeddings)
+                position_ids = self.make_position_ids(input_ids, embeddings, text_positions)
             embeddings = embeddings + self.position_embeddings(position_ids)
         embeddings = self.dropout(self.LayerNorm(embeddings))
         return self.projection(embeddings) if self.config.has_embedding_projection else embeddings
 
-    def make_position_ids(self, input_ids: torch.Tensor | None, embeddings: torch.Tensor) -> torch.Tensor:
+    def make_position_ids(
+        self, input_ids: torch.Tensor | None, embeddings: torch.Tensor, text_positions: torch.Tensor | None
+    ) -> torch.Tensor:
         """Position ids (B or 1, L) by `config.position_ids_rule`; too long an input is a ValueError."""
         length, limit = embeddings.shape[1], self.config.length_limit or 0
         position_ids = torch.arange(length, device=embeddings.device)[None]
+        if text_positions is not None:
+            position_ids = text_positions
+            if length > limit:
+                length = int(position_ids.max()) + 1
         if self.config.position_ids_rule == "skip_padding":
             # The config refuses this rule without a pad id.
             pad = self.config.pad_token_id or 0
-            position_ids = position_ids + pad + 1
-            if input_ids is not None:
+            if input_ids is None or text_positions is not None:
+                position_ids = position_ids + pad + 1
+            else:
                 is_token = torch.ne(input_ids, pad)
                 position_ids = is_token.cumsum(1) * is_token + pad
                 if length > limit:
@@ -223,9 +234,18 @@ def sdpa_attention_forward(
     return output.transpose(1, 2), None
 
 
-# Backends that take the kernel terms as they are. Others get a bias (B, H, L, L), unless the function that was
-# registered with transformers' AttentionInterface has an attribute `takes_kernel_terms`, as the native kernel's has.
 TERM_BACKENDS = {"sdpa": sdpa_attention_forward}
+
+
+def backend_with_terms(name: str) -> Callable | None:
+    """
+    The function of a backend that takes kernel terms, and borders of texts, as they are; None for those that get a
+    bias (B, H, L, L) and a mask. Registered with transformers' AttentionInterface, it has a true `takes_kernel_terms`.
+    """
+    if name in TERM_BACKENDS:
+        return TERM_BACKENDS[name]
+    registered = ALL_ATTENTION_FUNCTIONS.get(name)
+    return registered if getattr(registered, "takes_kernel_terms", False) else None
 
 
 class ConvBertCompositeSelfAttention(nn.Module):
@@ -265,21 +285,43 @@ class ConvBertCompositeSelfAttention(nn.Module):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         token_mask: torch.Tensor | None = None,
+        packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
-        `hidden_states` (B, L, C), `attention_mask` in the backend's form, `token_mask` (B, L) True at tokens ->
-        output (B, L, A) and, from backends that have them, attention weights (B, H, L, L).
+        `hidden_states` (B, L, C), `attention_mask` in the backend's form, `token_mask` (B, L) True at tokens,
+        `packing` where texts are if rows hold several -> output (B, L, A) and, from backends that have them, attention
+        weights (B, H, L, L).
         """
+        if packing is None:
+            return self.attend_and_convolve(hidden_states, attention_mask, token_mask, None, **kwargs)
+        output, weights = self.attend_and_convolve(
+            packing.spread(hidden_states), attention_mask, packing.token_mask, packing.borders, **kwargs
+        )
+        return packing.collect(output), None if weights is None else packing.collect_pairs(weights)
+
+    def attend_and_convolve(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        token_mask: torch.Tensor | None,
+        borders: torch.Tensor | None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The same for rows as they are; `borders` (B, L, 2) of the texts in them, or None."""
         config = self.config
         if config.convolves_hidden_states:
             hidden_states = zero_padding(hidden_states, token_mask)
         query = self.query(hidden_states) if config.uses_query else self.no_projection(hidden_states)
         key = self.key(hidden_states) if config.uses_key else self.no_projection(hidden_states)
         flat_values = self.value(hidden_states)  # (B, L, A)
+        if borders is not None:
+            # Beyond a text's border even those convolutions see zeros that read padding otherwise.
+            flat_values = zero_padding(flat_values, token_mask)
         values = flat_values.unflatten(-1, (config.num_attention_heads, config.head_size))  # (B, L, H, D)
 
-        output, weights = self.attend(query, key, values[:, :, : config.num_score_heads], attention_mask, **kwargs)
+        score_values = values[:, :, : config.num_score_heads]
+        output, weights = self.attend(query, key, score_values, attention_mask, borders, **kwargs)
         if config.depthwise_kernel:
             output = output + depthwise_values(
                 flat_values,
@@ -303,6 +345,7 @@ class ConvBertCompositeSelfAttention(nn.Module):
         key: torch.Tensor,
         values: torch.Tensor,
         attention_mask: torch.Tensor | None,
+        borders: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attention by scores: `query`, `key` (B, L, A), `values` (B, L, H, D) -> (B, L, H, D) and the weights."""
@@ -312,14 +355,20 @@ class ConvBertCompositeSelfAttention(nn.Module):
         terms = self.kernel_terms(query, key)
         if not config.query_key_product:
             query = key = torch.zeros_like(values)
-        backend = config._attn_implementation
-        attention = TERM_BACKENDS.get(backend)
+        attention = backend_with_terms(config._attn_implementation)
         if attention is None:
-            attention = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
-            if not getattr(attention, "takes_kernel_terms", False):
-                return self.attend_with_bias(query, key, values, attention_mask, terms, **kwargs)
+            return self.attend_with_bias(query, key, values, attention_mask, terms, **kwargs)
         output, _ = attention(
-            self, query, key, values, attention_mask, self.scaling, self.dropout_rate, terms=terms, **kwargs
+            self,
+            query,
+            key,
+            values,
+            attention_mask,
+            scaling=self.scaling,
+            dropout=self.dropout_rate,
+            terms=terms,
+            borders=borders,
+            **kwargs,
         )
         return output, None
 
@@ -509,4 +558,5 @@ __all__ = [
     "ConvBertCompositeMLMHead",
     "ConvBertCompositePooler",
     "ConvBertCompositeSelfAttention",
+    "backend_with_terms",
 ]

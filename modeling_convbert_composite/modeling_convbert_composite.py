@@ -28,7 +28,13 @@ from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention_convbert_composite import read_pairwise_mask, read_token_mask, refuse_borders
+from .attention_convbert_composite import (
+    masked_score,
+    outside_borders,
+    read_pairwise_mask,
+    read_token_mask,
+    refuse_borders,
+)
 from .configuration_convbert_composite import ConvBertCompositeConfig
 from .layers_convbert_composite import (
     ConvBertCompositeConvolution,
@@ -38,6 +44,7 @@ from .layers_convbert_composite import (
     ConvBertCompositeMLMHead,
     ConvBertCompositePooler,
     ConvBertCompositeSelfAttention,
+    backend_with_terms,
 )
 from .losses_convbert_composite import (
     IGNORED,
@@ -47,6 +54,7 @@ from .losses_convbert_composite import (
     resolve_problem_type,
     sentence_loss,
 )
+from .packing_convbert_composite import Packing, make_packing, positions_in_texts
 
 
 # Arguments that BERT models elsewhere take. They end in **kwargs here, where they would be ignored in silence.
@@ -152,6 +160,7 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        sequence_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, ...] | BaseModelOutputWithPooling:
         r"""
@@ -169,6 +178,9 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
                 Rows of the position table; ignored by a model without one. Kernels count tokens, never these.
             inputs_embeds (`torch.Tensor` of shape `(batch_size, sequence_length, embedding_size)`, *optional*):
                 Embeddings in place of `input_ids`.
+            sequence_ids (`torch.LongTensor` of shape `(batch_size, sequence_length)`, *optional*):
+                For rows that hold several texts: neighbouring tokens with the same id are of one text, and every text
+                gets what it would get alone. Padding is what `attention_mask`, of two dimensions, says.
 
         Raises:
             ValueError: both or neither of `input_ids` and `inputs_embeds`; an input longer than the position table;
@@ -178,13 +190,45 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
         for name, reason in REFUSED_ARGUMENTS.items():
             if kwargs.get(name) is not None:
                 raise ValueError(f"`{name}` is not supported: {reason}.")
-        hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
-        attention_mask, token_mask = self.prepare_masks(attention_mask, hidden_states)
-        hidden_states = self.encoder(hidden_states, attention_mask, token_mask, **kwargs)
+        if sequence_ids is None:
+            hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
+            attention_mask, token_mask = self.prepare_masks(attention_mask, hidden_states)
+            hidden_states = self.encoder(hidden_states, attention_mask, token_mask, **kwargs)
+        else:
+            token_mask = self.packed_token_mask(sequence_ids, attention_mask, input_ids, inputs_embeds)
+            positions = positions_in_texts(sequence_ids, token_mask)
+            hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds, positions)
+            packing = make_packing(self.config, sequence_ids, token_mask)
+            mask = self.packed_mask(packing, hidden_states.dtype)
+            hidden_states = self.encoder(hidden_states, mask, token_mask, packing=packing, **kwargs)
         return BaseModelOutputWithPooling(
             last_hidden_state=hidden_states,
             pooler_output=self.pooler(hidden_states) if self.pooler is not None else None,
         )
+
+    def packed_token_mask(
+        self,
+        sequence_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        input_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        """Which positions of packed rows are tokens, (B, L) bool, or None if all are."""
+        shape = one_of(input_ids, inputs_embeds).shape[:2]
+        for name, tensor in (("sequence_ids", sequence_ids), ("attention_mask", attention_mask)):
+            if tensor is not None and tensor.shape != shape:
+                raise ValueError(
+                    f"With `sequence_ids`, `{name}` must have the shape {tuple(shape)} of the input, got "
+                    f"{tuple(tensor.shape)}: borders of texts come from `sequence_ids`, padding from `attention_mask`."
+                )
+        return None if attention_mask is None else read_token_mask(attention_mask)
+
+    def packed_mask(self, packing: Packing, dtype: torch.dtype) -> torch.Tensor | None:
+        """The borders as an additive mask (B, 1, S, S) for the backends that do not take them as they are."""
+        if backend_with_terms(self.config._attn_implementation) is not None:
+            return None
+        hidden = outside_borders(packing.borders, slice(0, packing.borders.shape[1]))
+        return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill(hidden, masked_score(dtype))
 
     def prepare_masks(
         self, attention_mask: torch.Tensor | None, hidden_states: torch.Tensor
