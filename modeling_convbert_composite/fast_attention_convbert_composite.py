@@ -85,8 +85,8 @@ def tiles(query: torch.Tensor, borders: torch.Tensor | None) -> Iterator[Tile]:
     """All of (B, H, L) in tiles whose bias fits into a cache, with the keys that their queries may attend."""
     batch, heads, length, _ = query.shape
     device = query.device.type
-    queries = min(length, TILE_QUERIES.get(device, length))
-    count = max(1, TILE.get(device, LARGE_TILE) // (queries * length))
+    queries = max(1, min(length, TILE_QUERIES.get(device, length)))
+    count = max(1, TILE.get(device, LARGE_TILE) // (queries * max(length, 1)))
     heads_at_once = min(heads, count)
     # Only where all heads fit into a tile do several texts; with borders every text has its own keys.
     texts_at_once = max(1, count // heads) if borders is None else 1
@@ -189,12 +189,12 @@ def tile_bias(
         by_key = spread(some_slots(terms.key_slots, tile, tile.keys), tile.keys, tile.queries).transpose(-1, -2)
         bias = by_key if bias is None else add_onto(bias, by_key)
     if terms.window:
-        bias = hide(bias, outside_window_of(tile, terms.kernel_size, device), dtype)
+        bias = hide(bias, outside_window_of(tile, terms.kernel_size, device), masked_score(dtype), dtype)
     if mask is not None:
         part = tile.of_pairs(mask)
         bias = part if bias is None else add_onto(bias, part)
     if borders is not None:
-        bias = hide(bias, outside_borders(borders[tile.texts, tile.queries], tile.keys), dtype)
+        bias = hide(bias, outside_borders(borders[tile.texts, tile.queries], tile.keys), -torch.inf, dtype)
     return bias
 
 
@@ -204,11 +204,14 @@ def add_onto(bias: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
     return bias.add_(more) if has_room else bias + more
 
 
-def hide(bias: torch.Tensor | None, hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The bias with a score that no softmax sees where `hidden` is True."""
+def hide(bias: torch.Tensor | None, hidden: torch.Tensor, score: float, dtype: torch.dtype) -> torch.Tensor:
+    """
+    The bias with another score where `hidden` is True: -inf beyond the borders of a text, in which every query has at
+    least its own key, and a finite one beyond a window, whose keys may all be masked.
+    """
     if bias is None:
         bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
-    return bias.masked_fill(hidden, masked_score(dtype))
+    return bias.masked_fill(hidden, score)
 
 
 def some_slots(slots: torch.Tensor, tile: Tile, positions: slice) -> torch.Tensor:
@@ -236,7 +239,7 @@ class TiledAttention(torch.autograd.Function):
     Attention tile by tile. Keeps its arguments and its output, and makes everything else again when it goes back.
 
     `query`, `key`, `value` (B, H, L, D), the slots of `terms` apart so that they get gradients, `mask` additive or
-    None, `borders` (B, L, 2) or None; `seed` of the dropout.
+    None, `borders` (B, L, 2) or None; `seed` of the dropout -> (B, L, H, D).
     """
 
     @staticmethod
@@ -265,6 +268,7 @@ class TiledAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, outer: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         query, key, value, query_slots, key_slots, mask, borders, output = ctx.saved_tensors
+        outer, output = outer.transpose(1, 2), output.transpose(1, 2)
         kernel_size, window, scaling, dropout, seed = ctx.settings
         terms = KernelTerms(query_slots, key_slots, kernel_size, window)
         sums = Sums(query, key, value, query_slots, key_slots)
@@ -364,13 +368,13 @@ def tiled_attention(
     dropout: float,
     seed: int,
 ) -> torch.Tensor:
-    """What `TiledAttention` computes, without gradients: (B, H, L, D)."""
-    output = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
+    """What `TiledAttention` computes, without gradients: (B, L, H, D)."""
+    output = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
     with torch.autocast(query.device.type, enabled=False):
         for number, tile in enumerate(tiles(query, borders)):
             bias = tile_bias(tile, terms, mask, borders, query)
             parts = tile.of_queries(query), tile.of_keys(key), tile.of_keys(value)
-            target = tile.of_queries(output)
+            target = tile.of_queries(output.transpose(1, 2))
             if dropout:
                 weights = tile_weights(parts[0], parts[1], bias, scaling)
                 weights.mul_(keep_of(weights, dropout, seed + number))
@@ -409,7 +413,7 @@ def whole_bias(
     window = terms.kernel_size if terms.window else None
     bias = position_bias(terms.query_slots, terms.key_slots, length, window)
     bias = add_up(None if bias is None else bias.to(dtype), as_additive(mask, dtype))
-    return bias if borders is None else hide(bias, outside_borders(borders, slice(0, length)), dtype)
+    return bias if borders is None else hide(bias, outside_borders(borders, slice(0, length)), -torch.inf, dtype)
 
 
 def fast_attention(
@@ -442,9 +446,10 @@ def fast_attention(
     seed = int(torch.randint(2**62, (1,), device="cpu")) if dropout else 0
     inputs = (query, key, value, *slots)
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs):
-        return TiledAttention.apply(*inputs, mask, borders, terms.kernel_size, terms.window, scaling, dropout, seed)
+        settings = terms.kernel_size, terms.window, scaling, dropout, seed
+        return TiledAttention.apply(*inputs, mask, borders, *settings).transpose(1, 2)
     small = KernelTerms(*slots, terms.kernel_size, terms.window)
-    return tiled_attention(query, key, value, small, mask, borders, scaling, dropout, seed)
+    return tiled_attention(query, key, value, small, mask, borders, scaling, dropout, seed).transpose(1, 2)
 
 
 __all__ = ["KernelTerms", "as_additive", "as_borders", "fast_attention", "whole_bias"]
