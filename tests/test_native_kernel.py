@@ -98,7 +98,12 @@ def test_without_a_compiler_the_error_says_what_to_do(nothing_built: Path, monke
 
 
 def test_without_ninja_the_error_names_the_extra(nothing_built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.utils.cpp_extension.is_ninja_available", lambda: False)
+    tools = nothing_built / "bin"
+    tools.mkdir()
+    (tools / "c++").symlink_to(build.compiler() or "")
+    monkeypatch.setenv("PATH", str(tools))
+    # As if the package were not there either.
+    monkeypatch.setitem(sys.modules, "ninja", None)
     with pytest.raises(RuntimeError, match=r"ninja is missing \(pip install 'convbert-composite\[native\]'\)"):
         build.built_library()
 

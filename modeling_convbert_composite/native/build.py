@@ -8,13 +8,13 @@ each other by a file lock that dies with its holder.
 """
 
 import hashlib
+import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,50 +94,46 @@ def refuse(reason: str) -> RuntimeError:
     )
 
 
-@contextmanager
-def ninja_at_hand() -> Iterator[None]:
-    """Ninja on the path, also where only the environment's Python was started."""
+def path_with_ninja() -> str:
+    """The search path with ninja on it, also where only the environment's Python was started."""
     path = os.environ.get("PATH", "")
     try:
         import ninja
     except ImportError:
-        yield
-        return
-    os.environ["PATH"] = f"{ninja.BIN_DIR}{os.pathsep}{path}"
-    try:
-        yield
-    finally:
-        os.environ["PATH"] = path
+        return path
+    return f"{ninja.BIN_DIR}{os.pathsep}{path}"
+
+
+# In a process of its own: torch's function also loads what it built, from where it is not to stay.
+COMPILE = "import json, sys; from torch.utils.cpp_extension import load; load(**json.loads(sys.argv[1]))"
 
 
 def build(kind: Kind, target: Path) -> None:
     """Compiles beside `target`, then renames: what stands there is whole."""
-    from torch.utils import cpp_extension
-
     if sys.platform == "win32":
         raise refuse("it is built on Linux and macOS only")
     if compiler() is None:
         raise refuse("there is no C++ compiler (install g++ or clang++, or name one in CXX)")
-    with ninja_at_hand(), tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        if not cpp_extension.is_ninja_available():
-            raise refuse("ninja is missing (pip install 'convbert-composite[native]')")
-        logger.warning("Building the native attention kernel, once, in about 20 seconds: %s", target)
-        try:
-            cpp_extension.load(
-                kind.library,
-                [str(SOURCES / "attention.cpp")],
-                extra_cflags=flags(kind),
-                extra_ldflags=["-fopenmp", *kind.link_flags],
-                build_directory=folder,
-                is_python_module=False,
-                is_standalone=False,
-            )
-        except (RuntimeError, OSError) as error:
-            # OSError: a sanitized library loads only where the sanitizer was preloaded; it is built all the same.
-            if not (Path(folder) / target.name).exists():
-                (target.parent / "build.log").write_text(str(error), encoding="utf-8")
-                raise refuse(f"the compiler failed (its words: {target.parent / 'build.log'})") from error
-        os.replace(Path(folder) / target.name, target)
+    path = path_with_ninja()
+    if shutil.which("ninja", path=path) is None:
+        raise refuse("ninja is missing (pip install 'convbert-composite[native]')")
+    logger.warning("Building the native attention kernel, once, in about 20 seconds: %s", target)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        arguments = {
+            "name": kind.library,
+            "sources": [str(SOURCES / "attention.cpp")],
+            "extra_cflags": flags(kind),
+            "extra_ldflags": ["-fopenmp", *kind.link_flags],
+            "build_directory": folder,
+            "is_python_module": False,
+        }
+        command = [sys.executable, "-c", COMPILE, json.dumps(arguments)]
+        done = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
+        found = Path(folder) / target.name
+        if not found.exists():
+            (target.parent / "build.log").write_text(done.stdout + done.stderr, encoding="utf-8")
+            raise refuse(f"the compiler failed (its words: {target.parent / 'build.log'})")
+        os.replace(found, target)
 
 
 def built_library(kind: Kind = KERNEL) -> Path:
