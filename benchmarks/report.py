@@ -44,9 +44,11 @@ def machine(device: str) -> str:
     if device == "cuda":
         name = torch.cuda.get_device_name()
     capability = torch.backends.cpu.get_cpu_capability()
+    threads = torch.get_num_threads()
+    clock = "1 thread, CPU time" if threads == 1 else f"{threads} threads, wall time"
     return (
-        f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, {capability}, torch {torch.__version__}, "
-        f"Python {platform.python_version()}"
+        f"{name}, {os.cpu_count()} cores, {capability}, {clock}, torch {torch.__version__}, Python "
+        f"{platform.python_version()}"
     )
 
 

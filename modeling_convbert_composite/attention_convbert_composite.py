@@ -259,6 +259,11 @@ def attention_map_of_taps(weights: torch.Tensor) -> torch.Tensor:
 HIDDEN_BELOW = -9000
 
 
+def is_seen(mask: torch.Tensor, adds: torch.Tensor) -> torch.Tensor:
+    """What a mask of numbers lets through: of an additive one, if `adds` (one bool), what it does not push below."""
+    return (adds & (mask > HIDDEN_BELOW)) | (~adds & (mask > 0))
+
+
 def read_token_mask(mask: torch.Tensor) -> torch.Tensor:
     """
     Which positions are tokens, (B, L) bool, from a mask of any dtype: (B, L), or of pairs (B, L, L) and (B, H, L, L),
@@ -270,7 +275,7 @@ def read_token_mask(mask: torch.Tensor) -> torch.Tensor:
     if mask.dtype == torch.bool:
         return mask
     # 1 = token, 0 = not; or, if there is a negative value, an additive mask.
-    return torch.where((mask < 0).any(), mask > HIDDEN_BELOW, mask > 0)
+    return is_seen(mask, (mask < 0).any())
 
 
 def read_pairwise_mask(mask: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -288,7 +293,7 @@ def read_pairwise_mask(mask: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Te
     adds = (mask < 0).any()
     if mask.is_floating_point():
         adds = ~(((mask == 0) | (mask == 1)).all() & (mask == 1).any())
-    visible = torch.where(adds, mask > HIDDEN_BELOW, mask > 0)
+    visible = is_seen(mask, adds)
     scores = torch.where(adds, mask.to(dtype), zeros)
     return visible, scores.masked_fill(~visible, masked)
 

@@ -205,3 +205,18 @@ def verify(
         print(line)
     if not report.passed:
         raise typer.Exit(1)
+
+
+@app.command(short_help="To ONNX, checked.", epilog="Example: convbert-composite export ./composite ./composite.onnx")
+def export(
+    model: Annotated[Path, typer.Argument(help="Checkpoint folder of a model.")],
+    file: Annotated[Path, typer.Argument(help="File to write.")],
+    tolerance: Annotated[float, typer.Option(help="Largest difference that counts as equal.")] = 1e-4,
+) -> None:
+    """To ONNX with free batch and length, checked with onnxruntime at lengths below and above the kernel's."""
+    from .export import export as run
+
+    report = run(model, file, tolerance=tolerance)
+    for line in report.lines():
+        print(line)
+    print(f"Saved {file}.")

@@ -448,7 +448,7 @@ def fast_attention(
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs):
         settings = terms.kernel_size, terms.window, scaling, dropout, seed
         return TiledAttention.apply(*inputs, mask, borders, *settings).transpose(1, 2)
-    small = KernelTerms(*slots, terms.kernel_size, terms.window)
+    small = terms._replace(query_slots=slots[0], key_slots=slots[1])
     return tiled_attention(query, key, value, small, mask, borders, scaling, dropout, seed).transpose(1, 2)
 
 
