@@ -7,7 +7,6 @@ L length, D head size, C channels of the hidden states, A = H * D.
 """
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -26,7 +25,6 @@ from .attention_convbert_composite import (
     depthwise_separable,
     depthwise_values,
     dynamic_convolution,
-    eager_attention,
     fixed_kernel,
     is_additive,
     key_kernel,
@@ -35,8 +33,9 @@ from .attention_convbert_composite import (
     query_kernel,
     zero_padding,
 )
+from .backends_convbert_composite import backend_with_terms, eager_attention_forward
 from .configuration_convbert_composite import ConvBertCompositeConfig
-from .fast_attention_convbert_composite import KernelTerms, fast_attention
+from .fast_attention_convbert_composite import KernelTerms
 from .packing_convbert_composite import Packing
 
 
@@ -200,54 +199,6 @@ class ConvBertCompositeDynamicConvolution(nn.Module):
         return dynamic_convolution(weights, values), weights
 
 
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    position_bias: torch.Tensor | None = None,
-    **kwargs: Unpack[TransformersKwargs],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The maths of `eager_attention` behind the signature of transformers' attention interface."""
-    output, weights = eager_attention(query, key, value, attention_mask, position_bias, scaling, dropout)
-    return output.transpose(1, 2), weights
-
-
-def sdpa_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    *,
-    terms: KernelTerms,
-    borders: torch.Tensor | None = None,
-    **kwargs: Unpack[TransformersKwargs],
-) -> tuple[torch.Tensor, None]:
-    """`fast_attention` behind the signature of transformers' attention interface, terms in place of a bias."""
-    output = fast_attention(query, key, value, attention_mask, terms, borders, scaling, dropout)
-    return output.transpose(1, 2), None
-
-
-TERM_BACKENDS = {"sdpa": sdpa_attention_forward}
-
-
-def backend_with_terms(name: str) -> Callable | None:
-    """
-    The function of a backend that takes kernel terms, and borders of texts, as they are; None for those that get a
-    bias (B, H, L, L) and a mask. Registered with transformers' AttentionInterface, it has a true `takes_kernel_terms`.
-    """
-    if name in TERM_BACKENDS:
-        return TERM_BACKENDS[name]
-    registered = ALL_ATTENTION_FUNCTIONS.get(name)
-    return registered if getattr(registered, "takes_kernel_terms", False) else None
-
-
 class ConvBertCompositeSelfAttention(nn.Module):
     """Composite attention: owns the projections and kernels, and adds up the terms that the config names."""
 
@@ -390,9 +341,6 @@ class ConvBertCompositeSelfAttention(nn.Module):
             # What backends take beside a bias differs between them and between versions; a bias alone they all take.
             bias = add_up(bias, narrow_mask(attention_mask, values.dtype))
             attention_mask = None
-        if backend == "flex_attention" and bias is not None:
-            # It indexes the batch, so that a shared bias would be read out of bounds.
-            bias = bias.expand(*values.shape[:2], -1, -1)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         output, weights = attention(
             self,
@@ -558,5 +506,4 @@ __all__ = [
     "ConvBertCompositeMLMHead",
     "ConvBertCompositePooler",
     "ConvBertCompositeSelfAttention",
-    "backend_with_terms",
 ]

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import BlockMask
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.masking_utils import create_bidirectional_mask
@@ -35,6 +36,7 @@ from .attention_convbert_composite import (
     read_token_mask,
     refuse_borders,
 )
+from .backends_convbert_composite import backend_with_terms
 from .configuration_convbert_composite import ConvBertCompositeConfig
 from .layers_convbert_composite import (
     ConvBertCompositeConvolution,
@@ -44,7 +46,6 @@ from .layers_convbert_composite import (
     ConvBertCompositeMLMHead,
     ConvBertCompositePooler,
     ConvBertCompositeSelfAttention,
-    backend_with_terms,
 )
 from .losses_convbert_composite import (
     IGNORED,
@@ -232,7 +233,7 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
 
     def prepare_masks(
         self, attention_mask: torch.Tensor | None, hidden_states: torch.Tensor
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    ) -> tuple[torch.Tensor | BlockMask | None, torch.Tensor | None]:
         """The mask in the form that the attention backend wants, and a bool mask of tokens (B, L)."""
         if attention_mask is None:
             return None, None
@@ -246,20 +247,10 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
                 f"`attention_mask` must have one of the shapes {', '.join(map(str, shapes))}, got "
                 f"{tuple(attention_mask.shape)}."
             )
-        is_flex = self.config._attn_implementation == "flex_attention"
-        if attention_mask.dim() == 2 and not is_flex:
-            token_mask = read_token_mask(attention_mask)
-            if self.config._attn_implementation == "sdpa":
-                # One row for all queries: theirs would be (B, 1, L, L).
-                is_full = not torch.compiler.is_compiling() and bool(token_mask.all())
-                return None if is_full else token_mask[:, None, None], token_mask
-            mask = create_bidirectional_mask(
-                config=self.config, inputs_embeds=hidden_states, attention_mask=token_mask
-            )
-            return mask, token_mask
         if attention_mask.dim() == 2:
-            attention_mask = read_token_mask(attention_mask)[:, None, None].expand(-1, -1, length, -1)
-        elif attention_mask.dim() == 3:
+            token_mask = read_token_mask(attention_mask)
+            return self.padding_mask(token_mask, hidden_states), token_mask
+        if attention_mask.dim() == 3:
             attention_mask = attention_mask[:, None]
         visible, additive = read_pairwise_mask(attention_mask, hidden_states.dtype)
         token_mask = visible.any(1).any(1)
@@ -267,6 +258,18 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
             refuse_borders(visible, token_mask)
         # Of a mask per head, dynamic-convolution heads have no use for theirs.
         return additive[:, : self.config.num_score_heads], token_mask
+
+    def padding_mask(self, token_mask: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor | BlockMask | None:
+        """A mask of tokens (B, L) in the form that the attention backend wants, None if all are and it can know."""
+        backend = self.config._attn_implementation
+        # By key, as a mask of all queries' keys would be (B, 1, L, L); on GPUs flex skips blocks instead.
+        is_by_key = backend == "sdpa" or (backend == "flex_attention" and hidden_states.device.type == "cpu")
+        if not is_by_key:
+            return create_bidirectional_mask(
+                config=self.config, inputs_embeds=hidden_states, attention_mask=token_mask
+            )
+        is_full = not torch.compiler.is_compiling() and bool(token_mask.all())
+        return None if is_full else token_mask[:, None, None]
 
 
 def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:

@@ -14,7 +14,7 @@ from modeling_convbert_composite.configuration import list_presets
 
 
 ROOT = Path(__file__).parents[1]
-HUB_FILES = ("configuration", "attention", "fast_attention", "packing", "layers", "losses", "modeling")
+HUB_FILES = ("configuration", "attention", "backends", "fast_attention", "packing", "layers", "losses", "modeling")
 
 
 @pytest.fixture(scope="module")
