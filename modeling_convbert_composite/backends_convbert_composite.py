@@ -7,6 +7,7 @@ Those in `TERM_BACKENDS` take the kernel terms of a layer, and the borders of pa
 """
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import nn
@@ -141,7 +142,8 @@ def flex_attention_forward(
         block_mask=blocks,
         scale=scaling,
     )
-    return output.transpose(1, 2).contiguous(), None
+    # A tuple only if the normalisers are asked for.
+    return cast(torch.Tensor, output).transpose(1, 2).contiguous(), None
 
 
 TERM_BACKENDS: dict[str, Callable] = {"sdpa": sdpa_attention_forward, "flex_attention": flex_attention_forward}

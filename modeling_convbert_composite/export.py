@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import PreTrainedModel
 
 from .configuration_convbert_composite import ConvBertCompositeConfig
-from .modeling_convbert_composite import AUTO_MODEL_CLASSES
+from .modeling_convbert_composite import AUTO_MODEL_CLASSES, ConvBertCompositePreTrainedModel
 
 
 OPSET = 18
@@ -49,7 +48,7 @@ class ExportReport:
 class Named(torch.nn.Module):
     """A model with positional inputs, and the outputs that are named."""
 
-    def __init__(self, model: PreTrainedModel, outputs: list[str]):
+    def __init__(self, model: ConvBertCompositePreTrainedModel, outputs: list[str]):
         super().__init__()
         self.model = model
         self.outputs = outputs
@@ -61,7 +60,7 @@ class Named(torch.nn.Module):
         return tuple(found[name] for name in self.outputs)
 
 
-def load_model(folder: str | Path) -> PreTrainedModel:
+def load_model(folder: str | Path) -> ConvBertCompositePreTrainedModel:
     """The model that a checkpoint folder says it is, in float32, with the attention that graphs take."""
     config = ConvBertCompositeConfig.from_pretrained(folder)
     if config.model_type != "convbert_composite" or not (Path(folder) / "config.json").exists():
@@ -154,7 +153,9 @@ def write(model: Named, inputs: dict[str, torch.Tensor], outputs: list[str], fil
 
 
 @torch.no_grad()
-def difference(session: Any, model: PreTrainedModel, outputs: list[str], size: tuple[int, int]) -> float:
+def difference(
+    session: Any, model: ConvBertCompositePreTrainedModel, outputs: list[str], size: tuple[int, int]
+) -> float:
     """The largest at real tokens, in units of the largest value if that is above 1."""
     inputs = example(model.config, *size)
     expected = model(**inputs)

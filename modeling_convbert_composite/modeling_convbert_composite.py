@@ -193,8 +193,8 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
                 raise ValueError(f"`{name}` is not supported: {reason}.")
         if sequence_ids is None:
             hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
-            attention_mask, token_mask = self.prepare_masks(attention_mask, hidden_states)
-            hidden_states = self.encoder(hidden_states, attention_mask, token_mask, **kwargs)
+            mask, token_mask = self.prepare_masks(attention_mask, hidden_states)
+            hidden_states = self.encoder(hidden_states, mask, token_mask, **kwargs)
         else:
             token_mask = self.packed_token_mask(sequence_ids, attention_mask, input_ids, inputs_embeds)
             positions = positions_in_texts(sequence_ids, token_mask)

@@ -10,10 +10,14 @@ from fast_cases import Inputs, Shape, make_inputs, reference, shapes
 from helpers import NO_KERNELS, OPTIONS, randomise, text_batch, tiny_config
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import flex_attention
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from modeling_convbert_composite import ConvBertCompositeForMaskedLM, ConvBertCompositeModel
 from modeling_convbert_composite import fast_attention_convbert_composite as fast
 from modeling_convbert_composite.attention_convbert_composite import kernel_slots
+from modeling_convbert_composite.backends_convbert_composite import border_block_mask, flex_score_mod
 from modeling_convbert_composite.native import kernel_attention
 
 
@@ -323,6 +327,88 @@ def test_memory_grows_with_the_length_alone(window: bool, monkeypatch: pytest.Mo
         assert max(sizes) <= max(fast.TILE["cpu"], fast.TILE_QUERIES["cpu"] * length)
     # Beyond a window there is nothing to do.
     assert not window or sum(sizes) < length * 2 * 300
+
+
+class LargestTensor(TorchDispatchMode):
+    """Watches every tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(output):
+            # Views and expanded tensors cost what is behind them, which was seen when it was made.
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().size():
+                size = tensor.untyped_storage().size() // tensor.element_size()
+                self.numbers = max(self.numbers, size)
+        return output
+
+
+@pytest.mark.parametrize("layers", (2, 12))
+@pytest.mark.parametrize("backend", ("sdpa", "composite_cpu", "eager"))
+def test_a_training_step_makes_no_tensor_of_all_pairs(backend: str, layers: int) -> None:
+    """At most linear in the length (eager: one number a pair and head, and never a vector a pair)."""
+    config = tiny_config(num_hidden_layers=layers, key_kernel=True, max_position_embeddings=512)
+    model = randomise(ConvBertCompositeModel(config, add_pooling_layer=False), scale=0.1).train()
+    model.set_attn_implementation(backend)
+    heads, batch = config.num_attention_heads, 2
+    for length in (128, 256, 512):
+        inputs = text_batch(config, batch, length)
+        with LargestTensor() as largest:
+            model(**inputs).last_hidden_state.sum().backward()
+        pairs = batch * heads * length * length
+        if backend == "eager":
+            # The index that gathers slots has two numbers' room a pair, and no head has one of its own.
+            assert pairs <= largest.numbers <= pairs + batch * length * 100
+            continue
+        margin = 4 * config.kernel_size
+        assert largest.numbers <= max(fast.TILE["cpu"] * (1 + margin / length), batch * length * 100)
+        assert length < 512 or largest.numbers < pairs / 4
+
+
+@torch.no_grad()
+@settings(SETTINGS, max_examples=12)
+@given(shape=shapes(largest=20))
+def test_flex_looks_up_what_the_reference_has(shape: Shape) -> None:
+    """What is given to flex_attention, without its compiler."""
+    inputs = make_inputs(shape).to(torch.float64)
+    query, key, value, mask, terms, borders, scaling, _ = inputs.arguments()
+    score_mod = flex_score_mod(query, mask, terms, borders)
+    found = flex_attention(query.detach(), key.detach(), value.detach(), score_mod=score_mod, scale=scaling)
+    assert worst(found, reference(inputs)) <= 1e-6
+
+
+def test_borders_become_blocks_that_flex_skips() -> None:
+    position = torch.arange(512)
+    first = torch.where(position < 128, 0, torch.where(position < 384, 128, 384))
+    end = torch.where(position < 128, 128, torch.where(position < 384, 384, 512))
+    blocks = border_block_mask(torch.stack([first, end], -1)[None]).to_dense()[0, 0]
+    assert blocks.tolist() == [[1, 0, 0, 0], [0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("backend", ("sdpa", "flex_attention"))
+def test_gpu_equals_cpu(backend: str, dtype: torch.dtype) -> None:
+    """Outputs and gradients, padded and packed. flex needs head sizes of 16 and more there."""
+    config = tiny_config(hidden_size=64, key_kernel=True)
+    model = randomise(ConvBertCompositeModel(config, add_pooling_layer=False), scale=0.1).eval()
+    inputs = text_batch(config, 2, 200)
+    packing = {"sequence_ids": torch.arange(200)[None].expand(2, -1) // 70}
+    for more in ({}, packing):
+        runs = []
+        for device, name in (("cpu", "eager"), ("cuda", backend)):
+            model.to(device, torch.float32 if device == "cpu" else dtype).set_attn_implementation(name)
+            model.zero_grad()
+            batch = {key: tensor.to(device) for key, tensor in (inputs | more).items()}
+            output = model(**batch).last_hidden_state[batch["attention_mask"].bool()].float()
+            (output * torch.linspace(-1, 1, 64, device=device)).mean().backward()
+            runs.append([output.detach().cpu(), *(p.grad.float().cpu() for p in model.parameters())])
+        tolerance = 1e-4 if dtype == torch.float32 else 5e-2
+        for one, other in zip(*runs, strict=True):
+            torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("option", [name for name in OPTIONS if "dynamic_convbert" not in name])
