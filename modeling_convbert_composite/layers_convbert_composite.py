@@ -78,7 +78,7 @@ class ConvBertCompositeEmbeddings(nn.Module):
         return self.projection(embeddings) if self.config.has_embedding_projection else embeddings
 
     def make_position_ids(
-        self, input_ids: torch.Tensor | None, embeddings: torch.Tensor, text_positions: torch.Tensor | None
+        self, input_ids: torch.Tensor | None, embeddings: torch.Tensor, text_positions: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Position ids (B or 1, L) by `config.position_ids_rule`; too long an input is a ValueError."""
         length, limit = embeddings.shape[1], self.config.length_limit or 0

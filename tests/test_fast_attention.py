@@ -157,8 +157,13 @@ def test_kernel_gradients_by_finite_differences() -> None:
 
 @paths
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
-def test_dropout_drops_the_same_weights_in_both_directions(path: str, dtype: torch.dtype) -> None:
+def test_dropout_drops_the_same_weights_in_both_directions(
+    path: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Values that are a unit matrix show the weights, so that the reference can be told which were kept."""
+    # Several tiles, which draw each for themselves.
+    monkeypatch.setattr(fast, "TILE", {"cpu": 3000})
+    monkeypatch.setattr(fast, "TILE_QUERIES", {"cpu": 30})
     length, rate = 70, 0.3
     inputs = make_inputs(Shape(2, 2, length, length, 5, "query", True, "padding", dtype=dtype)).to(dtype)
     inputs.value = torch.eye(length, dtype=dtype).expand(2, 2, -1, -1).contiguous().requires_grad_()

@@ -42,6 +42,9 @@ def test_packed_texts_equal_single_ones(option: str, backend: str) -> None:
     batch = {name: torch.cat([row[name] for row in inputs]) for name in inputs[0]}
     # The second row has its first text cut off by padding in front, where no convolution may reach into it.
     batch["attention_mask"][1, : LENGTHS[0]] = 0
+    # Padding belongs to no text, whatever id it has.
+    batch["sequence_ids"][1, : LENGTHS[0]] = batch["sequence_ids"][1, LENGTHS[0]]
+    batch["sequence_ids"][0, -pads:] = batch["sequence_ids"][0, -pads - 1]
     packed = model(**batch).last_hidden_state
     found, expected = [], []
     for row, ids in enumerate(rows):
