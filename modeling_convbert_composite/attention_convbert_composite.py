@@ -34,13 +34,21 @@ def fixed_kernel(table: torch.Tensor) -> torch.Tensor:
     return table[None, :, None, :]
 
 
+def slot_scores(states: torch.Tensor, table: torch.Tensor, scaling: float) -> torch.Tensor:
+    """s * x_i.T_r: `states` (B, H, L, D), `table` (D, R) or (H, D, R) -> (B, H, L, R)."""
+    if table.dim() == 3:
+        return states @ (table * scaling)
+    # Tokens before heads, as projections leave them in memory: one product of two matrices, and no copy.
+    return (states.transpose(1, 2) @ (table * scaling)).transpose(1, 2)
+
+
 def query_kernel(query: torch.Tensor, table: torch.Tensor, scaling: float) -> torch.Tensor:
     """
     Dynamic lightweight convolution made from the query (Shaw et al.): s * q_i.U_r.
 
     `query` (B, H, L, D), `table` (D, R) shared by the heads or (H, D, R) -> slot scores (B, H, L, R) of query i.
     """
-    return query @ table * scaling
+    return slot_scores(query, table, scaling)
 
 
 def key_kernel(key: torch.Tensor, table: torch.Tensor, scaling: float) -> torch.Tensor:
@@ -49,7 +57,7 @@ def key_kernel(key: torch.Tensor, table: torch.Tensor, scaling: float) -> torch.
 
     `key` (B, H, L, D), `table` (D, R) shared by the heads or (H, D, R) -> slot scores (B, H, L, R) of key j.
     """
-    return key @ table * scaling
+    return slot_scores(key, table, scaling)
 
 
 def kernel_slots(length: int, kernel_size: int, device: torch.device | None = None) -> torch.Tensor:
@@ -374,6 +382,7 @@ __all__ = [
     "read_token_mask",
     "reference_weights",
     "refuse_borders",
+    "slot_scores",
     "span_weights",
     "spread_key_slots",
     "spread_query_slots",

@@ -147,26 +147,40 @@ def diagonal_view(memory: torch.Tensor, row: int, rows: int, column: int, kernel
     return memory.as_strided((*memory.shape[:2], rows, kernel_size), (*steps[:2], steps[2] + 1, 1), offset)
 
 
-def gather_slots(gradient: torch.Tensor, kernel_size: int, rows: slice, columns: slice) -> torch.Tensor:
-    """The gradient of `spread`: (B, H, rows, columns) -> (B, H, rows, R), summed up in float32."""
+def with_margins(like: torch.Tensor, kernel_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Memory for a tensor like (B, H, rows, columns), with zeros left and right of each row, and the view between."""
+    margin, width = kernel_size - 1, like.shape[-1]
+    memory = like.new_empty(*like.shape[:-1], width + 2 * margin)
+    memory[..., :margin] = 0
+    memory[..., margin + width :] = 0
+    return memory, memory[..., margin : margin + width]
+
+
+def gather_slots(memory: torch.Tensor, kernel_size: int, rows: slice, columns: slice) -> torch.Tensor:
+    """
+    The gradient of `spread`, from a gradient between margins of zeros: (B, H, rows, columns + margins) -> (B, H, rows,
+    R), summed up in float32.
+    """
     half_width = kernel_size // 2
     margin = 2 * half_width
+    gradient = memory[..., margin : memory.shape[-1] - margin]
     width = columns.stop - columns.start
     begin = min(max(rows.start - columns.start, 0), width)
     end = min(max(rows.stop - columns.start, 0), width)
     slots = gradient.new_zeros(*gradient.shape[:3], kernel_size, dtype=wide(gradient.dtype))
     first, last = max(rows.start, columns.start - half_width), min(rows.stop, columns.stop + half_width)
     if first < last:
-        padded = nn.functional.pad(gradient, [margin, margin])
         part = slice(first - rows.start, last - rows.start)
         slots[:, :, part] = diagonal_view(
-            padded, first - rows.start, last - first, first - columns.start + half_width, kernel_size
+            memory, first - rows.start, last - first, first - columns.start + half_width, kernel_size
         ).to(slots.dtype)
     left = gradient[..., :begin].sum(-1, dtype=slots.dtype)
     right = gradient[..., end:].sum(-1, dtype=slots.dtype)
     if begin < end:
         middle = gradient[..., begin:end]
-        on_left = (middle * is_left(rows, columns, begin, end, gradient.device)).sum(-1, dtype=slots.dtype)
+        # In the gradient's dtype: torch multiplies numbers with bools many times slower.
+        lower = is_left(rows, columns, begin, end, gradient.device).to(gradient.dtype)
+        on_left = (middle * lower).sum(-1, dtype=slots.dtype)
         left, right = left + on_left, right + middle.sum(-1, dtype=slots.dtype) - on_left
     # What has a slot of its own is not beyond the kernel. A kernel of one slot has it on the left.
     inner_left, inner_right = slots[..., 1 : half_width + 1].sum(-1), slots[..., half_width + 1 : -1].sum(-1)
@@ -228,10 +242,10 @@ def outside_window_of(tile: Tile, kernel_size: int, device: torch.device) -> tor
 
 
 def keep_of(scores: torch.Tensor, dropout: float, seed: int) -> torch.Tensor:
-    """What dropout multiplies weights with: 0 or 1 / (1 - rate). The same for the same seed and shape."""
+    """Which weights dropout keeps, 1 or 0. The same for the same seed and shape."""
     generator = torch.Generator(scores.device).manual_seed(seed)
     keep = torch.empty_like(scores, memory_format=torch.contiguous_format)
-    return keep.bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)
+    return keep.bernoulli_(1 - dropout, generator=generator)
 
 
 class TiledAttention(torch.autograd.Function):
@@ -328,7 +342,11 @@ def tile_backward(
     """Adds a tile's gradients to `sums`. `parts`: query, key and value; `outers`: outer gradient and output."""
     query, key, value = parts
     outer, output = outers
+    # The sum of weight times gradient over a row is that of output times outer gradient over the channels.
+    means = (outer.to(wide(outer.dtype)) * output.to(wide(outer.dtype))).sum(-1, keepdim=True)
     weights = tile_weights(query, key, bias, scaling)
+    if dropout:
+        outer = outer / (1 - dropout)
     gradient = (outer @ value.transpose(-1, -2)).to(weights.dtype)  # of the weights after dropout
     kept = weights
     if dropout:
@@ -336,24 +354,29 @@ def tile_backward(
         kept = weights * keep
         gradient *= keep
     tile.of_keys(sums.value).add_(kept.to(query.dtype).transpose(-1, -2) @ outer)
-    # The sum of weight times gradient over a row is that of output times outer gradient over the channels.
-    means = (outer.to(weights.dtype) * output.to(weights.dtype)).sum(-1, keepdim=True)
-    scores = gradient.sub_(means).mul_(weights)
+    memory, scores = with_margins(weights, terms.kernel_size)
+    torch.mul(gradient.sub_(means), weights, out=scores)
     narrow = scores.to(query.dtype)
     tile.of_queries(sums.query).copy_((narrow @ key).mul_(scaling))
     tile.of_keys(sums.key).add_(narrow.transpose(-1, -2) @ query, alpha=scaling)
     if terms.window:
         # There the slots are not read.
-        scores = scores.masked_fill(outside_window_of(tile, terms.kernel_size, scores.device), 0)
-    sums.add_query_slots(tile, gather_slots(scores, terms.kernel_size, tile.queries, tile.keys))
+        scores.masked_fill_(outside_window_of(tile, terms.kernel_size, scores.device), 0)
+    sums.add_query_slots(tile, gather_slots(memory, terms.kernel_size, tile.queries, tile.keys))
     if sums.key_slots is not None:
-        by_key = gather_slots(scores.transpose(-1, -2), terms.kernel_size, tile.keys, tile.queries)
-        some_slots(sums.key_slots, tile, tile.keys).add_(by_key)
+        turned, by_key = with_margins(scores.transpose(-1, -2), terms.kernel_size)
+        by_key.copy_(scores.transpose(-1, -2))
+        gradient = gather_slots(turned, terms.kernel_size, tile.keys, tile.queries)
+        some_slots(sums.key_slots, tile, tile.keys).add_(gradient)
 
 
 def tile_weights(query: torch.Tensor, key: torch.Tensor, bias: torch.Tensor | None, scaling: float) -> torch.Tensor:
     """The softmax of a tile's scores, in float32 at least."""
-    scores = (query @ key.transpose(-1, -2)).to(wide(query.dtype)).mul_(scaling)
+    if query.dtype == wide(query.dtype):
+        # Cheaper on queries than on scores; narrow dtypes would lose digits.
+        scores = (query * scaling) @ key.transpose(-1, -2)
+    else:
+        scores = (query @ key.transpose(-1, -2)).to(wide(query.dtype)).mul_(scaling)
     return (scores if bias is None else scores.add_(bias)).softmax(-1)
 
 
@@ -378,7 +401,7 @@ def tiled_attention(
             if dropout:
                 weights = tile_weights(parts[0], parts[1], bias, scaling)
                 weights.mul_(keep_of(weights, dropout, seed + number))
-                target.copy_(weights.to(query.dtype) @ parts[2])
+                target.copy_((weights.to(query.dtype) @ parts[2]).div_(1 - dropout))
             else:
                 target.copy_(nn.functional.scaled_dot_product_attention(*parts, attn_mask=bias, scale=scaling))
     return output
