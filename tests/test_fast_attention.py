@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from fast_cases import Inputs, Shape, make_inputs, reference, shapes
-from helpers import NO_KERNELS, OPTIONS, randomise, text_batch, tiny_config
+from helpers import NO_KERNELS, OPTIONS, needs_kernel, randomise, text_batch, tiny_config
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import flex_attention
@@ -27,7 +27,8 @@ def native(*arguments: Any) -> torch.Tensor:
 
 
 PATHS: dict[str, Callable[..., torch.Tensor]] = {"pure": fast.fast_attention, "native": native}
-paths = pytest.mark.parametrize("path", PATHS)
+paths = pytest.mark.parametrize("path", ["pure", pytest.param("native", marks=needs_kernel)])
+KERNEL = pytest.param("composite_cpu", marks=needs_kernel)
 # Relative to the largest value of the reference if that is above 1.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 3e-5, torch.bfloat16: 4e-2}
 SETTINGS = settings(
@@ -85,6 +86,7 @@ def test_tiles_equal_the_reference_in_float64(shape: Shape, small_tiles: None) -
     assert_equals_reference(PATHS["pure"], inputs.to(torch.float64))
 
 
+@needs_kernel
 @SETTINGS
 @given(shape=shapes())
 def test_kernel_equals_the_reference(shape: Shape) -> None:
@@ -139,6 +141,7 @@ def test_gradients_by_finite_differences() -> None:
         torch.autograd.gradcheck(run, inputs.leaves)
 
 
+@needs_kernel
 def test_kernel_gradients_by_finite_differences() -> None:
     """Along random directions; float32 allows three digits."""
     inputs = make_inputs(Shape(1, 2, 6, 4, 5, "query", True, "padding")).to(torch.float32)
@@ -201,7 +204,7 @@ def test_dropout_follows_the_seed(path: str) -> None:
     assert not torch.equal(PATHS[path](*inputs.arguments(0.2)), outputs[2])
 
 
-@pytest.mark.parametrize("backend", ("sdpa", "composite_cpu"))
+@pytest.mark.parametrize("backend", ("sdpa", KERNEL))
 def test_checkpointing_repeats_the_dropout(backend: str) -> None:
     config = tiny_config(attention_probs_dropout_prob=0.2, hidden_dropout_prob=0.1, key_kernel=True)
     model = randomise(ConvBertCompositeForMaskedLM(config)).train()
@@ -298,6 +301,7 @@ def test_huge_values_saturate_and_not_a_number_stays_in_its_rows(path: str) -> N
         assert gradient[0, 0].isfinite().all()
 
 
+@needs_kernel
 def test_rows_whose_keys_are_all_masked_agree() -> None:
     """Weights over masked keys are even, and sum to one in both directions."""
     inputs = make_inputs(Shape(1, 1, 9, 4, 3))
@@ -354,7 +358,7 @@ class LargestTensor(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("layers", (2, 12))
-@pytest.mark.parametrize("backend", ("sdpa", "composite_cpu", "eager"))
+@pytest.mark.parametrize("backend", ("sdpa", KERNEL, "eager"))
 def test_a_training_step_makes_no_tensor_of_all_pairs(backend: str, layers: int) -> None:
     """At most linear in the length (eager: one number a pair and head, and never a vector a pair)."""
     config = tiny_config(num_hidden_layers=layers, key_kernel=True, max_position_embeddings=512)
@@ -418,6 +422,7 @@ def test_gpu_equals_cpu(backend: str, dtype: torch.dtype) -> None:
             torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
 
 
+@needs_kernel
 @pytest.mark.parametrize("option", [name for name in OPTIONS if "dynamic_convbert" not in name])
 def test_model_on_the_kernel_equals_eager(option: str) -> None:
     """Every option through the interfaces for attention and masks, padded: outputs and gradients at real tokens."""
@@ -437,6 +442,7 @@ def test_model_on_the_kernel_equals_eager(option: str) -> None:
         torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
 
 
+@needs_kernel
 @torch.no_grad()
 def test_what_the_kernel_does_not_take_is_for_torch() -> None:
     for dtype in (torch.float64, torch.float16):
@@ -448,6 +454,7 @@ def test_what_the_kernel_does_not_take_is_for_torch() -> None:
         assert torch.equal(found, model(**inputs).last_hidden_state)
 
 
+@needs_kernel
 @torch.no_grad()
 def test_autocast_runs_on_both() -> None:
     model = randomise(ConvBertCompositeModel(tiny_config(key_kernel=True), add_pooling_layer=False), scale=0.2).eval()

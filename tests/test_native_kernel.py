@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 from fast_cases import Shape, make_inputs, reference
-from helpers import randomise, text_batch, tiny_config
+from helpers import needs_kernel, randomise, text_batch, tiny_config
 from transformers import AttentionInterface, AttentionMaskInterface, BertConfig, BertModel
 
 from modeling_convbert_composite import ConvBertCompositeForMaskedLM, ConvBertCompositeModel
 from modeling_convbert_composite.native import NAME, build, operators
 
+
+pytestmark = needs_kernel
 
 ROOT = Path(__file__).parents[1]
 SEED = torch.zeros(1, dtype=torch.long)

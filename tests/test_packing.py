@@ -3,14 +3,14 @@
 
 import pytest
 import torch
-from helpers import HEADS, OPTIONS, random_ids, randomise, tiny_config
+from helpers import HEADS, OPTIONS, needs_kernel, random_ids, randomise, tiny_config
 
 from modeling_convbert_composite import ConvBertCompositeForMaskedLM, ConvBertCompositeModel
 from modeling_convbert_composite.packing_convbert_composite import positions_in_texts, text_borders, text_starts
 
 
 LENGTHS = (9, 1, 14, 3)
-BACKENDS = ("eager", "sdpa", "composite_cpu")
+BACKENDS = ("eager", "sdpa", pytest.param("composite_cpu", marks=needs_kernel))
 
 
 def packed_row(ids: torch.Tensor, pads: int) -> dict[str, torch.Tensor]:
