@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-ci test-slow check format build clean
+.PHONY: help venv demo test test-ci test-slow check format bench bench-compare build clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -46,6 +46,13 @@ check: venv  ## formatting, lint and types
 format: venv  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# `make bench QUICK=1` takes minutes, the whole an hour; `make bench BENCH='--device cuda'` runs on a GPU.
+bench: venv  ## time and memory beside plain attention and peers, in build/benchmarks
+	$(BIN)/python -m benchmarks run $(if $(QUICK),--quick) $(BENCH)
+
+bench-compare: venv  ## is anything of ours slower than the stored baseline?
+	$(BIN)/python -m benchmarks compare
 
 build: venv  ## wheel and source archive in dist/
 	$(BIN)/python -m build --outdir dist

@@ -19,8 +19,10 @@ from .modeling_convbert_composite import (
     ConvBertCompositeModel,
     ConvBertCompositePreTrainedModel,
 )
+from .native import register as register_native_kernel
 
 
+register_native_kernel()
 transformers.AutoConfig.register(ConvBertCompositeConfig.model_type, ConvBertCompositeConfig)
 ConvBertCompositeConfig.register_for_auto_class()
 for auto_class, model_class in AUTO_MODEL_CLASSES.items():

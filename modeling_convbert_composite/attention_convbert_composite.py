@@ -34,13 +34,21 @@ def fixed_kernel(table: torch.Tensor) -> torch.Tensor:
     return table[None, :, None, :]
 
 
+def slot_scores(states: torch.Tensor, table: torch.Tensor, scaling: float) -> torch.Tensor:
+    """s * x_i.T_r: `states` (B, H, L, D), `table` (D, R) or (H, D, R) -> (B, H, L, R)."""
+    if table.dim() == 3:
+        return states @ (table * scaling)
+    # Tokens before heads, as projections leave them in memory: one product of two matrices, and no copy.
+    return (states.transpose(1, 2) @ (table * scaling)).transpose(1, 2)
+
+
 def query_kernel(query: torch.Tensor, table: torch.Tensor, scaling: float) -> torch.Tensor:
     """
     Dynamic lightweight convolution made from the query (Shaw et al.): s * q_i.U_r.
 
     `query` (B, H, L, D), `table` (D, R) shared by the heads or (H, D, R) -> slot scores (B, H, L, R) of query i.
     """
-    return query @ table * scaling
+    return slot_scores(query, table, scaling)
 
 
 def key_kernel(key: torch.Tensor, table: torch.Tensor, scaling: float) -> torch.Tensor:
@@ -49,7 +57,7 @@ def key_kernel(key: torch.Tensor, table: torch.Tensor, scaling: float) -> torch.
 
     `key` (B, H, L, D), `table` (D, R) shared by the heads or (H, D, R) -> slot scores (B, H, L, R) of key j.
     """
-    return key @ table * scaling
+    return slot_scores(key, table, scaling)
 
 
 def kernel_slots(length: int, kernel_size: int, device: torch.device | None = None) -> torch.Tensor:
@@ -75,6 +83,29 @@ def outside_window(length: int, kernel_size: int, device: torch.device | None = 
     """True where |j - i| > K, the pairs that a true local convolution (Wu et al. 2019) does not attend: (L, L)."""
     position = torch.arange(length, device=device)
     return (position[None, :] - position[:, None]).abs() > kernel_size // 2
+
+
+def outside_borders(borders: torch.Tensor, keys: slice) -> torch.Tensor:
+    """
+    True where a key lies outside its query's text. `borders` (B, L, 2): the first key of each query's text and the
+    end; `keys` some of L -> (B, 1, L, keys).
+    """
+    key = torch.arange(keys.start, keys.stop, device=borders.device)
+    return ((key < borders[..., :1]) | (key >= borders[..., 1:]))[:, None]
+
+
+def window_borders(borders: torch.Tensor | None, length: int, kernel_size: int, device: torch.device) -> torch.Tensor:
+    """The keys within K of each query, as borders (B or 1, L, 2); within `borders` if there are such."""
+    position = torch.arange(length, device=device)
+    half_width = kernel_size // 2
+    window = torch.stack([(position - half_width).clamp(min=0), (position + half_width + 1).clamp(max=length)], -1)[
+        None
+    ]
+    if borders is None:
+        return window
+    return torch.stack(
+        [torch.maximum(borders[..., 0], window[..., 0]), torch.minimum(borders[..., 1], window[..., 1])], -1
+    )
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -236,6 +267,11 @@ def attention_map_of_taps(weights: torch.Tensor) -> torch.Tensor:
 HIDDEN_BELOW = -9000
 
 
+def is_seen(mask: torch.Tensor, adds: torch.Tensor) -> torch.Tensor:
+    """What a mask of numbers lets through: of an additive one, if `adds` (one bool), what it does not push below."""
+    return (adds & (mask > HIDDEN_BELOW)) | (~adds & (mask > 0))
+
+
 def read_token_mask(mask: torch.Tensor) -> torch.Tensor:
     """
     Which positions are tokens, (B, L) bool, from a mask of any dtype: (B, L), or of pairs (B, L, L) and (B, H, L, L),
@@ -247,7 +283,7 @@ def read_token_mask(mask: torch.Tensor) -> torch.Tensor:
     if mask.dtype == torch.bool:
         return mask
     # 1 = token, 0 = not; or, if there is a negative value, an additive mask.
-    return torch.where((mask < 0).any(), mask > HIDDEN_BELOW, mask > 0)
+    return is_seen(mask, (mask < 0).any())
 
 
 def read_pairwise_mask(mask: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -257,17 +293,17 @@ def read_pairwise_mask(mask: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Te
     Numbers are ambiguous: 1 = attend and 0 = not, or an additive mask (0 = attend, very negative = not, else a bias).
     Integers without a negative one, and floats of ones and zeros with at least one 1, are of the first kind.
     """
-    hidden_score = masked_score(dtype)
+    masked = masked_score(dtype)
     zeros = torch.zeros_like(mask, dtype=dtype)
     if mask.dtype == torch.bool:
         visible = mask
-        return visible, zeros.masked_fill(~visible, hidden_score)
+        return visible, zeros.masked_fill(~visible, masked)
     adds = (mask < 0).any()
     if mask.is_floating_point():
         adds = ~(((mask == 0) | (mask == 1)).all() & (mask == 1).any())
-    visible = torch.where(adds, mask > HIDDEN_BELOW, mask > 0)
+    visible = is_seen(mask, adds)
     scores = torch.where(adds, mask.to(dtype), zeros)
-    return visible, scores.masked_fill(~visible, hidden_score)
+    return visible, scores.masked_fill(~visible, masked)
 
 
 def is_additive(mask: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
@@ -286,8 +322,8 @@ def refuse_borders(visible: torch.Tensor, token_mask: torch.Tensor) -> None:
     crosses = (pairs & ~visible).any()
     message = (
         "`attention_mask` hides tokens from each other, but this model has convolutions (depthwise, in its "
-        "projections, or dynamic heads), which read across such borders. Give each text a row of its own, or use a "
-        "model whose terms are kernels of the scores only (README, section Packing)."
+        "projections, or dynamic heads), which read across such borders. Say where texts begin and end with "
+        "`sequence_ids` instead (README, section Packing)."
     )
     if torch.compiler.is_compiling():
         torch._assert_async(~crosses, message)
@@ -338,6 +374,7 @@ __all__ = [
     "masked_score",
     "narrow_mask",
     "neighbours",
+    "outside_borders",
     "outside_window",
     "position_bias",
     "query_kernel",
@@ -345,8 +382,10 @@ __all__ = [
     "read_token_mask",
     "reference_weights",
     "refuse_borders",
+    "slot_scores",
     "span_weights",
     "spread_key_slots",
     "spread_query_slots",
+    "window_borders",
     "zero_padding",
 ]

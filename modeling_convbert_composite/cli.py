@@ -6,29 +6,17 @@ when they run, so that the base install suffices for the others.
 Exit codes: 0 done, 1 the work failed (one line on stderr; `--debug` shows the traceback), 2 wrong usage.
 """
 
-import contextlib
-import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from transformers.utils import logging
 
 from ._version import __version__
-from .finetuning.glue_protocol import GlueSettings
-from .finetuning.settings import FinetuningSettings
-from .pretraining.settings import PretrainingSettings, TokenizerSettings
-from .settings import command_of
-
-
-if TYPE_CHECKING:
-    from .finetuning.glue_report import GlueReport
+from .cli_training import training_verbs
+from .console import show_table
 
 
 app = typer.Typer(
@@ -38,9 +26,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Composite attention (convolutions and self-attention) for today's transformers.",
 )
-
-# Piped output has no width of its own; 80 columns would cut the tables.
-PIPED_WIDTH = 140
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -81,26 +66,6 @@ def options(
     ] = False,
 ) -> None:
     """Options of every verb; `main` reads `--debug`."""
-
-
-def show_table(title: str, headers: list[str], rows: list[list[str]]) -> None:
-    """Prints a table, columns of numbers to the right, without a head if all headers are empty."""
-    console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=PIPED_WIDTH)
-    table = Table(
-        title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", show_header=any(headers)
-    )
-    for index, header in enumerate(headers):
-        is_number = all(re.fullmatch(r"[-\d.,]+", row[index]) for row in rows)
-        is_last = index == len(headers) - 1
-        table.add_column(header, justify="right" if is_number else "left", overflow="fold", no_wrap=not is_last)
-    for row in rows:
-        # Escaped, since formulas have brackets.
-        table.add_row(*(escape(cell) for cell in row))
-    with console.capture() as printed:
-        console.print(table)
-    print("\n".join(line.rstrip() for line in printed.get().splitlines()))
 
 
 @app.command(short_help="The main job in a minute.", epilog="Example: convbert-composite demo")
@@ -217,6 +182,21 @@ def verify(
         raise typer.Exit(1)
 
 
+@app.command(short_help="To ONNX, checked.", epilog="Example: convbert-composite export ./composite ./composite.onnx")
+def export(
+    model: Annotated[Path, typer.Argument(help="Checkpoint folder of a model.")],
+    file: Annotated[Path, typer.Argument(help="File to write.")],
+    tolerance: Annotated[float, typer.Option(help="Largest difference that counts as equal.")] = 1e-4,
+) -> None:
+    """To ONNX with free batch and length, checked with onnxruntime at lengths below and above the kernel's."""
+    from .export import export as run
+
+    report = run(model, file, tolerance=tolerance)
+    for line in report.lines():
+        print(line)
+    print(f"Saved {file}.")
+
+
 @app.command(
     short_help="Write or refresh the model card.",
     epilog="Example: convbert-composite card ./composite --license apache-2.0 --language en",
@@ -284,185 +264,4 @@ def push(
         print(line)
 
 
-def run_finetune(settings: FinetuningSettings) -> None:
-    with needing("train"):
-        from .finetuning.run import finetune as run
-        from .records import is_main_process
-    result = run(settings)
-    if not is_main_process():
-        return
-    show_scores(f"{settings.task}, {settings.model}", result.metrics)
-    for note in result.notes:
-        print(f"Note: {note}")
-    print(f"Saved {result.output}.")
-
-
-app.command(
-    "finetune",
-    short_help="Train a checkpoint for a task.",
-    epilog="Example: convbert-composite finetune --model ./composite --task text-classification --train reviews.csv "
-    "--test new.csv --output ./sentiment",
-)(
-    command_of(
-        FinetuningSettings,
-        run_finetune,
-        "Train a checkpoint for a task on your own data. Everything is checked before any training starts; the folder "
-        "OUTPUT gets the model, results.json, a table, a plot and predictions.",
-    )
-)
-
-
-def run_train_tokenizer(settings: TokenizerSettings) -> None:
-    with needing("convert"):
-        from .pretraining.tokenizers import train_tokenizer as run
-
-        tokenizer = run(settings)
-    print(f"Saved {settings.output} ({len(tokenizer):,} tokens).")
-
-
-app.command(
-    "train-tokenizer",
-    short_help="Train a tokenizer on text.",
-    epilog="Example: convbert-composite train-tokenizer --data corpus.txt --vocab-size 8000 --output ./tokenizer",
-)(
-    command_of(
-        TokenizerSettings,
-        run_train_tokenizer,
-        "Train a tokenizer on text of any language: SentencePiece unigram as the paper's, WordPiece or byte-level "
-        "BPE, saved as tokenizer.json.",
-    )
-)
-
-
-def run_pretrain(settings: PretrainingSettings) -> None:
-    with needing("train"):
-        from .pretraining.run import pretrain as run
-        from .records import is_main_process
-    result = run(settings)
-    if not is_main_process():
-        return
-    columns = {**result.metrics, "frequencies alone": result.measures["floor"]}
-    show_scores(f"{settings.architecture}, {settings.max_steps:,} steps", columns)
-    print(f"{result.measures['tokens']:,} tokens, {result.measures['tokens_per_second']:,.0f} a second.")
-    for note in result.notes:
-        print(f"Note: {note}")
-    print(f"Saved {result.output}.")
-
-
-app.command(
-    "pretrain",
-    short_help="Pre-train a masked language model.",
-    epilog="Example: convbert-composite pretrain --architecture mini --tokenizer ./tokenizer --data corpus.txt "
-    "--max-steps 10000 --warmup 0.1 --output ./mini",
-)(
-    command_of(
-        PretrainingSettings,
-        run_pretrain,
-        "Pre-train a masked language model on text. The paper's recipe is the default; a run that was killed goes on "
-        "with --resume and ends with the same weights.",
-    )
-)
-
-
-@app.command(
-    short_help="Learned kernels as plots and a table.",
-    epilog='Example: convbert-composite kernels ./composite --output ./plots --text "The state is strong."',
-)
-def kernels(
-    model: Annotated[str, typer.Argument(help="Folder or repository id of a model.")],
-    output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("kernels"),
-    text: Annotated[str | None, typer.Option(help="A sentence whose query kernels to show.")] = None,
-    text_file: Annotated[Path | None, typer.Option(help="File of text to average query kernels over.")] = None,
-    svg: Annotated[bool, typer.Option("--svg", help="Plots as SVG instead of PNG.")] = False,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a repository.")] = None,
-) -> None:
-    """What the heads have learnt about distance: kernels by layer, head and offset, as heat maps, lines and CSV."""
-    from .analysis.kernels import analyse_kernels
-    from .pretraining.text import file_texts
-
-    texts = [text] if text else []
-    if text_file is not None:
-        texts += [" ".join(lines) for lines in file_texts([text_file])]
-    with needing("plot"):
-        files = analyse_kernels(model, output, texts, "svg" if svg else "png", revision)
-    for path in files:
-        print(f"Wrote {path}.")
-
-
-def run_glue(settings: GlueSettings) -> None:
-    with needing("train"):
-        from .finetuning.glue_report import glue_report as report
-        from .finetuning.glue_run import run_glue as run
-        from .records import is_main_process
-    run(settings)
-    if is_main_process():
-        show_glue(report(settings.output))
-        print(f"Saved {settings.output}.")
-
-
-app.command(
-    "glue",
-    short_help="The GLUE protocol of the paper's code.",
-    epilog="Example: convbert-composite glue --model ./composite --data ./glue_data --output ./glue --resume",
-)(
-    command_of(
-        GlueSettings,
-        run_glue,
-        "Fine-tune on all GLUE tasks as the paper's code does: its steps, batches, rates and seeds, MNLI first. "
-        "Prints the dev table; a run that was killed goes on with --resume.",
-    )
-)
-
-
-@app.command(
-    "glue-report", short_help="The dev table of GLUE runs.", epilog="Example: convbert-composite glue-report ./glue"
-)
-def glue_report(folder: Annotated[Path, typer.Argument(help="The output folder of `glue`.")]) -> None:
-    """The dev table, from the result files of the runs that are finished; writes dev.md, dev.json and dev.png."""
-    with needing("train"):
-        from .finetuning.glue_report import glue_report as report
-    show_glue(report(folder))
-
-
-@app.command(
-    "glue-submission",
-    short_help="The archive for the GLUE server.",
-    epilog="Example: convbert-composite glue-submission ./glue ./submission.zip",
-)
-def glue_submission(
-    folder: Annotated[Path, typer.Argument(help="The output folder of `glue`.")],
-    archive: Annotated[Path, typer.Argument(help="Zip file to write.")],
-    partial: Annotated[bool, typer.Option("--partial", help="Leave out files whose predictions are missing.")] = False,
-) -> None:
-    """The archive for the GLUE server: of every task the predictions of the run that is best on the dev set."""
-    with needing("train"):
-        from .finetuning.glue_report import glue_submission as run
-    seeds = run(folder, archive, partial)
-    show_table("", ["file", "seed"], [[name, str(seed)] for name, seed in seeds.items()])
-    print(f"Saved {archive}.")
-
-
-def show_glue(report: "GlueReport") -> None:
-    """Prints the dev table of a `GlueReport`."""
-    show_table("Dev set, score x 100", *report.rows())
-    for text, value in report.averages.items():
-        print(f"{text}: {value:.1f}")
-
-
-def show_scores(title: str, scores: dict[str, dict[str, float]]) -> None:
-    """A table of metrics, one column a split."""
-    names = list(dict.fromkeys(name for split in scores.values() for name in split))
-    rows = [[name, *(f"{split[name]:.4f}" if name in split else "" for split in scores.values())] for name in names]
-    if rows:
-        show_table(title, ["metric", *scores], rows)
-
-
-@contextlib.contextmanager
-def needing(extra: str) -> Iterator[None]:
-    """Says which extra a verb needs where one of its packages is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"This needs the package {error.name!r}: pip install 'convbert-composite[{extra}]'"
-        ) from error
+app.registered_commands += training_verbs.registered_commands

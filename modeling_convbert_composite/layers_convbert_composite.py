@@ -25,7 +25,6 @@ from .attention_convbert_composite import (
     depthwise_separable,
     depthwise_values,
     dynamic_convolution,
-    eager_attention,
     fixed_kernel,
     is_additive,
     key_kernel,
@@ -34,7 +33,10 @@ from .attention_convbert_composite import (
     query_kernel,
     zero_padding,
 )
+from .backends_convbert_composite import backend_with_terms, eager_attention_forward
 from .configuration_convbert_composite import ConvBertCompositeConfig
+from .fast_attention_convbert_composite import KernelTerms
+from .packing_convbert_composite import Packing
 
 
 class ConvBertCompositeEmbeddings(nn.Module):
@@ -60,7 +62,9 @@ class ConvBertCompositeEmbeddings(nn.Module):
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
+        text_positions: torch.Tensor | None = None,
     ) -> torch.Tensor:
+        """`text_positions` (B, L) where each token is in its text, if rows hold several. -> (B, L, C)."""
         embeddings = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds  # (B, L, E)
         if self.config.type_vocab_size > 0:
             if token_type_ids is None:
@@ -68,20 +72,27 @@ class ConvBertCompositeEmbeddings(nn.Module):
             embeddings = embeddings + self.token_type_embeddings(token_type_ids)
         if self.config.position_embedding_type == "absolute":
             if position_ids is None:
-                position_ids = self.make_position_ids(input_ids, embeddings)
+                position_ids = self.make_position_ids(input_ids, embeddings, text_positions)
             embeddings = embeddings + self.position_embeddings(position_ids)
         embeddings = self.dropout(self.LayerNorm(embeddings))
         return self.projection(embeddings) if self.config.has_embedding_projection else embeddings
 
-    def make_position_ids(self, input_ids: torch.Tensor | None, embeddings: torch.Tensor) -> torch.Tensor:
+    def make_position_ids(
+        self, input_ids: torch.Tensor | None, embeddings: torch.Tensor, text_positions: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Position ids (B or 1, L) by `config.position_ids_rule`; too long an input is a ValueError."""
         length, limit = embeddings.shape[1], self.config.length_limit or 0
         position_ids = torch.arange(length, device=embeddings.device)[None]
+        if text_positions is not None:
+            position_ids = text_positions
+            if length > limit:
+                length = int(position_ids.max()) + 1
         if self.config.position_ids_rule == "skip_padding":
             # The config refuses this rule without a pad id.
             pad = self.config.pad_token_id or 0
-            position_ids = position_ids + pad + 1
-            if input_ids is not None:
+            if input_ids is None or text_positions is not None:
+                position_ids = position_ids + pad + 1
+            else:
                 is_token = torch.ne(input_ids, pad)
                 position_ids = is_token.cumsum(1) * is_token + pad
                 if length > limit:
@@ -188,22 +199,6 @@ class ConvBertCompositeDynamicConvolution(nn.Module):
         return dynamic_convolution(weights, values), weights
 
 
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    position_bias: torch.Tensor | None = None,
-    **kwargs: Unpack[TransformersKwargs],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The maths of `eager_attention` behind the signature of transformers' attention interface."""
-    output, weights = eager_attention(query, key, value, attention_mask, position_bias, scaling, dropout)
-    return output.transpose(1, 2), weights
-
-
 class ConvBertCompositeSelfAttention(nn.Module):
     """Composite attention: owns the projections and kernels, and adds up the terms that the config names."""
 
@@ -241,21 +236,43 @@ class ConvBertCompositeSelfAttention(nn.Module):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         token_mask: torch.Tensor | None = None,
+        packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
-        `hidden_states` (B, L, C), `attention_mask` in the backend's form, `token_mask` (B, L) True at tokens ->
-        output (B, L, A) and, from backends that have them, attention weights (B, H, L, L).
+        `hidden_states` (B, L, C), `attention_mask` in the backend's form, `token_mask` (B, L) True at tokens,
+        `packing` where texts are if rows hold several -> output (B, L, A) and, from backends that have them, attention
+        weights (B, H, L, L).
         """
+        if packing is None:
+            return self.attend_and_convolve(hidden_states, attention_mask, token_mask, None, **kwargs)
+        output, weights = self.attend_and_convolve(
+            packing.spread(hidden_states), attention_mask, packing.token_mask, packing.borders, **kwargs
+        )
+        return packing.collect(output), None if weights is None else packing.collect_pairs(weights)
+
+    def attend_and_convolve(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        token_mask: torch.Tensor | None,
+        borders: torch.Tensor | None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The same for rows as they are; `borders` (B, L, 2) of the texts in them, or None."""
         config = self.config
         if config.convolves_hidden_states:
             hidden_states = zero_padding(hidden_states, token_mask)
         query = self.query(hidden_states) if config.uses_query else self.no_projection(hidden_states)
         key = self.key(hidden_states) if config.uses_key else self.no_projection(hidden_states)
         flat_values = self.value(hidden_states)  # (B, L, A)
+        if borders is not None:
+            # Beyond a text's border even those convolutions see zeros that read padding otherwise.
+            flat_values = zero_padding(flat_values, token_mask)
         values = flat_values.unflatten(-1, (config.num_attention_heads, config.head_size))  # (B, L, H, D)
 
-        output, weights = self.attend(query, key, values[:, :, : config.num_score_heads], attention_mask, **kwargs)
+        score_values = values[:, :, : config.num_score_heads]
+        output, weights = self.attend(query, key, score_values, attention_mask, borders, **kwargs)
         if config.depthwise_kernel:
             output = output + depthwise_values(
                 flat_values,
@@ -279,23 +296,52 @@ class ConvBertCompositeSelfAttention(nn.Module):
         key: torch.Tensor,
         values: torch.Tensor,
         attention_mask: torch.Tensor | None,
+        borders: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attention by scores: `query`, `key` (B, L, A), `values` (B, L, H, D) -> (B, L, H, D) and the weights."""
         config = self.config
         query, key = self.split_heads(query), self.split_heads(key)
         values = values.transpose(1, 2)  # (B, H, L, D)
-        bias = self.score_bias(query, key)
-        if config._attn_implementation != "eager" and is_additive(attention_mask):
+        terms = self.kernel_terms(query, key)
+        if not config.query_key_product:
+            query = key = torch.zeros_like(values)
+        attention = backend_with_terms(config._attn_implementation)
+        if attention is None:
+            return self.attend_with_bias(query, key, values, attention_mask, terms, **kwargs)
+        output, _ = attention(
+            self,
+            query,
+            key,
+            values,
+            attention_mask,
+            scaling=self.scaling,
+            dropout=self.dropout_rate,
+            terms=terms,
+            borders=borders,
+            **kwargs,
+        )
+        return output, None
+
+    def attend_with_bias(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        values: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        terms: KernelTerms,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The same for backends that want all terms as one bias (B, H, L, L). All (B, H, L, D)."""
+        backend = self.config._attn_implementation
+        window = terms.kernel_size if terms.window else None
+        bias = position_bias(terms.query_slots, terms.key_slots, query.shape[2], window)
+        bias = None if bias is None else bias.to(query.dtype)
+        if backend != "eager" and is_additive(attention_mask):
             # What backends take beside a bias differs between them and between versions; a bias alone they all take.
             bias = add_up(bias, narrow_mask(attention_mask, values.dtype))
             attention_mask = None
-        if config._attn_implementation == "flex_attention" and bias is not None:
-            # It indexes the batch, so that a shared bias would be read out of bounds.
-            bias = bias.expand(*values.shape[:2], -1, -1)
-        if not config.query_key_product:
-            query = key = torch.zeros_like(values)
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(config._attn_implementation, eager_attention_forward)
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         output, weights = attention(
             self,
             query,
@@ -303,11 +349,15 @@ class ConvBertCompositeSelfAttention(nn.Module):
             values,
             attention_mask,
             scaling=self.scaling,
-            dropout=config.attention_probs_dropout_prob if self.training else 0.0,
+            dropout=self.dropout_rate,
             position_bias=bias,
             **kwargs,
         )
-        return output, weights if config._attn_implementation == "eager" else None
+        return output, weights if backend == "eager" else None
+
+    @property
+    def dropout_rate(self) -> float:
+        return self.config.attention_probs_dropout_prob if self.training else 0.0
 
     def no_projection(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Zeros (B, L, A of the score heads), in place of a query or key that nothing reads."""
@@ -317,22 +367,26 @@ class ConvBertCompositeSelfAttention(nn.Module):
         """(B, L, A) -> (B, H, L, D)."""
         return states.unflatten(-1, (-1, self.config.head_size)).transpose(1, 2)
 
-    def score_bias(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | None:
-        """The sum of all kernel terms, (B or 1, H, L, L), or None. `query`, `key` (B, H, L, D)."""
+    def kernel_terms(self, query: torch.Tensor, key: torch.Tensor) -> KernelTerms:
+        """The slot scores of all kernel terms. `query`, `key` (B, H, L, D)."""
         config = self.config
         query_slots = key_slots = None
         if config.fixed_kernel:
             query_slots = fixed_kernel(self.fixed_kernel)
         if config.query_kernel:
-            query_slots = add_up(query_slots, query_kernel(query, self.query_kernel, self.scaling))
+            by_query = query_kernel(query, self.query_kernel, self.scaling)
+            # In place where it can be: these are the largest tensors of a layer's terms. Autocast has two dtypes.
+            if query_slots is not None and query_slots.dtype == by_query.dtype:
+                query_slots = by_query.add_(query_slots)
+            else:
+                query_slots = add_up(query_slots, by_query)
         if config.key_kernel:
             key_slots = key_kernel(key, self.key_kernel, self.scaling)
-        window = config.kernel_size if config.beyond_kernel == "window" else None
-        if window is not None and query_slots is None:
+        window = config.beyond_kernel == "window"
+        if window and query_slots is None:
             # A window without a kernel on the query's side is a fixed kernel of zeros.
-            query_slots = query.new_zeros(1, query.shape[1], 1, window)
-        bias = position_bias(query_slots, key_slots, query.shape[2], window)
-        return None if bias is None else bias.to(query.dtype)
+            query_slots = query.new_zeros(1, query.shape[1], 1, config.kernel_size)
+        return KernelTerms(query_slots, key_slots, config.kernel_size, window)
 
 
 class ConvBertCompositeSubLayerOutput(nn.Module):

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import BlockMask
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.dynamic_module_utils import custom_object_save
@@ -26,12 +27,20 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention_convbert_composite import read_pairwise_mask, read_token_mask, refuse_borders
+from .attention_convbert_composite import (
+    masked_score,
+    outside_borders,
+    read_pairwise_mask,
+    read_token_mask,
+    refuse_borders,
+)
+from .backends_convbert_composite import backend_with_terms
 from .configuration_convbert_composite import ConvBertCompositeConfig
 from .layers_convbert_composite import (
     ConvBertCompositeConvolution,
@@ -50,6 +59,7 @@ from .losses_convbert_composite import (
     resolve_problem_type,
     sentence_loss,
 )
+from .packing_convbert_composite import Packing, make_packing, positions_in_texts
 
 
 # Arguments that BERT models elsewhere take. They end in **kwargs here, where they would be ignored in silence.
@@ -112,7 +122,12 @@ class ConvBertCompositePreTrainedModel(PreTrainedModel):
                 'additive bias, and the kernels of composite attention are one. Use "sdpa" (default), '
                 '"flex_attention" or "eager".'
             )
-        return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
+        name = super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
+        # A backend that must be built or loaded says so here, where its name was given, not in the middle of a step.
+        prepare = getattr(ALL_ATTENTION_FUNCTIONS.get(name), "prepare", None)
+        if prepare is not None:
+            prepare()
+        return name
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
         """
@@ -158,6 +173,7 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        sequence_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, ...] | BaseModelOutputWithPooling:
         r"""
@@ -175,6 +191,9 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
                 Rows of the position table; ignored by a model without one. Kernels count tokens, never these.
             inputs_embeds (`torch.Tensor` of shape `(batch_size, sequence_length, embedding_size)`, *optional*):
                 Embeddings in place of `input_ids`.
+            sequence_ids (`torch.LongTensor` of shape `(batch_size, sequence_length)`, *optional*):
+                For rows that hold several texts: neighbouring tokens with the same id are of one text, and every text
+                gets what it would get alone. Padding is what `attention_mask`, of two dimensions, says.
 
         Raises:
             ValueError: both or neither of `input_ids` and `inputs_embeds`; an input longer than the position table;
@@ -184,17 +203,49 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
         for name, reason in REFUSED_ARGUMENTS.items():
             if kwargs.get(name) is not None:
                 raise ValueError(f"`{name}` is not supported: {reason}.")
-        hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
-        attention_mask, token_mask = self.prepare_masks(attention_mask, hidden_states)
-        hidden_states = self.encoder(hidden_states, attention_mask, token_mask, **kwargs)
+        if sequence_ids is None:
+            hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
+            mask, token_mask = self.prepare_masks(attention_mask, hidden_states)
+            hidden_states = self.encoder(hidden_states, mask, token_mask, **kwargs)
+        else:
+            token_mask = self.packed_token_mask(sequence_ids, attention_mask, input_ids, inputs_embeds)
+            positions = positions_in_texts(sequence_ids, token_mask)
+            hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds, positions)
+            packing = make_packing(self.config, sequence_ids, token_mask)
+            mask = self.packed_mask(packing, hidden_states.dtype)
+            hidden_states = self.encoder(hidden_states, mask, token_mask, packing=packing, **kwargs)
         return BaseModelOutputWithPooling(
             last_hidden_state=hidden_states,
             pooler_output=self.pooler(hidden_states) if self.pooler is not None else None,
         )
 
+    def packed_token_mask(
+        self,
+        sequence_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        input_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        """Which positions of packed rows are tokens, (B, L) bool, or None if all are."""
+        shape = one_of(input_ids, inputs_embeds).shape[:2]
+        for name, tensor in (("sequence_ids", sequence_ids), ("attention_mask", attention_mask)):
+            if tensor is not None and tensor.shape != shape:
+                raise ValueError(
+                    f"With `sequence_ids`, `{name}` must have the shape {tuple(shape)} of the input, got "
+                    f"{tuple(tensor.shape)}: borders of texts come from `sequence_ids`, padding from `attention_mask`."
+                )
+        return None if attention_mask is None else read_token_mask(attention_mask)
+
+    def packed_mask(self, packing: Packing, dtype: torch.dtype) -> torch.Tensor | None:
+        """The borders as an additive mask (B, 1, S, S) for the backends that do not take them as they are."""
+        if backend_with_terms(self.config._attn_implementation) is not None:
+            return None
+        hidden = outside_borders(packing.borders, slice(0, packing.borders.shape[1]))
+        return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill(hidden, masked_score(dtype))
+
     def prepare_masks(
         self, attention_mask: torch.Tensor | None, hidden_states: torch.Tensor
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    ) -> tuple[torch.Tensor | BlockMask | None, torch.Tensor | None]:
         """The mask in the form that the attention backend wants, and a bool mask of tokens (B, L)."""
         if attention_mask is None:
             return None, None
@@ -208,16 +259,10 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
                 f"`attention_mask` must have one of the shapes {', '.join(map(str, shapes))}, got "
                 f"{tuple(attention_mask.shape)}."
             )
-        is_flex = self.config._attn_implementation == "flex_attention"
-        if attention_mask.dim() == 2 and not is_flex:
-            token_mask = read_token_mask(attention_mask)
-            mask = create_bidirectional_mask(
-                config=self.config, inputs_embeds=hidden_states, attention_mask=token_mask
-            )
-            return mask, token_mask
         if attention_mask.dim() == 2:
-            attention_mask = read_token_mask(attention_mask)[:, None, None].expand(-1, -1, length, -1)
-        elif attention_mask.dim() == 3:
+            token_mask = read_token_mask(attention_mask)
+            return self.padding_mask(token_mask, hidden_states), token_mask
+        if attention_mask.dim() == 3:
             attention_mask = attention_mask[:, None]
         visible, additive = read_pairwise_mask(attention_mask, hidden_states.dtype)
         token_mask = visible.any(1).any(1)
@@ -225,6 +270,18 @@ class ConvBertCompositeModel(ConvBertCompositePreTrainedModel):
             refuse_borders(visible, token_mask)
         # Of a mask per head, dynamic-convolution heads have no use for theirs.
         return additive[:, : self.config.num_score_heads], token_mask
+
+    def padding_mask(self, token_mask: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor | BlockMask | None:
+        """A mask of tokens (B, L) in the form that the attention backend wants, None if all are and it can know."""
+        backend = self.config._attn_implementation
+        # By key, as a mask of all queries' keys would be (B, 1, L, L); on GPUs flex skips blocks instead.
+        is_by_key = backend == "sdpa" or (backend == "flex_attention" and hidden_states.device.type == "cpu")
+        if not is_by_key:
+            return create_bidirectional_mask(
+                config=self.config, inputs_embeds=hidden_states, attention_mask=token_mask
+            )
+        is_full = not torch.compiler.is_compiling() and bool(token_mask.all())
+        return None if is_full else token_mask[:, None, None]
 
 
 def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:

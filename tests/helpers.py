@@ -1,10 +1,12 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """Tiny models, random weights and inputs for the tests."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from transformers import PreTrainedModel
@@ -20,9 +22,14 @@ from modeling_convbert_composite import (
     ConvBertCompositeForTokenClassification,
     ConvBertCompositeModel,
 )
+from modeling_convbert_composite.native import build
 
 
 IGNORED = -100
+
+# The kernel is compiled on first use: on a machine without the tools its tests skip visibly.
+HAS_TOOLS = build.compiler() is not None and shutil.which("ninja", path=build.path_with_ninja()) is not None
+needs_kernel = pytest.mark.skipif(not HAS_TOOLS, reason="the native kernel needs a C++ compiler and ninja")
 
 
 def tiny_config(**overrides: Any) -> ConvBertCompositeConfig:

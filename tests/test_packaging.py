@@ -14,7 +14,7 @@ from modeling_convbert_composite.configuration import list_presets
 
 
 ROOT = Path(__file__).parents[1]
-HUB_FILES = ("configuration", "attention", "layers", "losses", "modeling")
+HUB_FILES = ("configuration", "attention", "backends", "fast_attention", "packing", "layers", "losses", "modeling")
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,7 @@ def test_the_wheel_holds_code_presets_templates_and_types(wheel_names: list[str]
     expected += [f"{package}configuration/presets/{name}.json" for name in list_presets()]
     expected += [f"{package}{name}" for name in ("py.typed", "cli.py", "conversion/families/bert.py")]
     expected += [f"{package}model_cards/{name}" for name in ("__init__.py", "card_template.md", "citation.md")]
+    expected += [f"{package}native/{name}" for name in ("attention.cpp", "matrices.h", "scores.h", "build.py")]
     assert not set(expected) - set(wheel_names)
 
 

@@ -28,6 +28,7 @@ from transformers import (
     AutoModelForPreTraining,
     AutoTokenizer,
     BertConfig,
+    BertModel,
     PreTrainedTokenizerFast,
 )
 
@@ -425,6 +426,39 @@ def test_fixed_length() -> None:
     assert shapes == {(8, 64)}
 
 
+@pytest.mark.parametrize("kind", ["ours", "bert"])
+def test_texts_of_a_block_do_not_see_each_other(kind: str) -> None:
+    """Each piece of a packed, padded batch gets what it gets alone; positions start again."""
+    from helpers import HEADS
+
+    tokenizer = word_tokenizer()
+    if kind == "ours":
+        fields = {"position_embedding_type": "absolute", "depthwise_kernel": True}
+        model: Any = HEADS["base"].build(vocab_size=len(WORDS), pad_token_id=0, **fields)
+    else:
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+        model = BertModel(BertConfig(vocab_size=len(WORDS), **sizes)).eval()
+    collate = MaskedBatch(
+        tokenizer, max_length=24, seed=0, probability=0.3, borders="sequence_ids" if kind == "ours" else "pairs"
+    )
+    texts = [
+        [line] for line in ("the cat", "a dog ran", "where is this big dog", "who ran", "the mat is under a house")
+    ]
+    examples = [{**block, "visit": visit} for visit, block in enumerate(packed(texts, tokenizer, 14))]
+    assert [len(example["lengths"]) for example in examples] == [3, 3, 1]
+    batch = collate(examples)
+    batch.pop("labels")
+    with torch.no_grad():
+        states = model(**batch).last_hidden_state
+        for row, example in enumerate(examples):
+            start = 0
+            for length in example["lengths"]:
+                part = batch["input_ids"][row : row + 1, start : start + length]
+                alone = model(input_ids=part).last_hidden_state[0]
+                assert torch.allclose(states[row, start : start + length], alone, atol=1e-5)
+                start += length
+
+
 # Tokenizers
 
 
@@ -485,7 +519,7 @@ def test_a_tiny_corpus_is_learnt_by_heart(
     result = pretrain(make(eval_steps=999, log_steps=50, **changes))
     assert result.metrics["validation"]["mlm_loss"] < 0.15
     assert result.metrics["validation"]["masked_accuracy"] > 0.95
-    assert result.measures["floor"]["mlm_loss"] > 2.5
+    assert result.measures["floor"]["mlm_loss"] > 2
 
 
 NO_KERNELS = ("fixed_kernel=false", "query_kernel=false")

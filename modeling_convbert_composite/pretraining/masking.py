@@ -4,7 +4,7 @@ From examples to batches: pairs are joined, tokens masked, texts padded. All cho
 and the visit (epoch and example) alone, so that neither processes nor interruptions change a batch.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -38,6 +38,8 @@ class MaskedBatch:
         probability: share of the tokens to predict; of these 80 % become [MASK], 10 % a random token, 10 % stay.
         fixed_length: pad to `max_length`, else to the longest of the batch.
         sentence_order: swap half of the pairs and label that (1 = swapped).
+        borders: how a model is told where the texts of a block are: by `sequence_ids`, which ours take, or by an
+            `attention_mask` of pairs and `position_ids` that start again, which transformers' models take.
     """
 
     def __init__(
@@ -49,7 +51,9 @@ class MaskedBatch:
         whole_words: bool = False,
         fixed_length: bool = False,
         sentence_order: bool = False,
+        borders: Literal["sequence_ids", "pairs"] = "sequence_ids",
     ):
+        self.borders = borders
         self.max_length, self.seed, self.probability = max_length, seed, probability
         self.fixed_length, self.sentence_order = fixed_length, sentence_order
         self.cls, self.sep, self.mask, self.pad = (
@@ -68,9 +72,25 @@ class MaskedBatch:
             name: padded([row[name] for row in rows], width, fill)
             for name, fill in (("input_ids", self.pad), ("labels", IGNORED), ("attention_mask", 0))
         }
+        if "lengths" in examples[0]:
+            batch |= self.border_inputs([example["lengths"] for example in examples], batch)
         if "sentence_order_label" in rows[0]:
             batch["sentence_order_label"] = torch.tensor([row["sentence_order_label"] for row in rows])
         return batch
+
+    def border_inputs(self, lengths: list[Array], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Where the texts of each block are, from the lengths of its pieces."""
+        width = batch["input_ids"].shape[1]
+        pieces = [np.repeat(np.arange(len(row)), row) for row in lengths]
+        # Padding is a piece of its own, which no other sees.
+        sequence_ids = padded(pieces, width, -1)
+        if self.borders == "sequence_ids":
+            return {"sequence_ids": sequence_ids}
+        positions = [np.concatenate([np.arange(length) for length in row]) for row in lengths]
+        return {
+            "attention_mask": (sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]),
+            "position_ids": padded(positions, width, 0),
+        }
 
     def example(self, example: dict[str, Any], draw: np.random.Generator) -> dict[str, Any]:
         """One text, masked: `input_ids`, `labels`, `attention_mask` (from its length), and the order of a pair."""

@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from modeling_convbert_composite import records
-from modeling_convbert_composite.configuration import list_presets, load_preset
+from modeling_convbert_composite.configuration import ConvBertCompositeConfig, list_presets, load_preset
 from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates
 from modeling_convbert_composite.pretraining.examples import Packer
 from modeling_convbert_composite.pretraining.masking import MaskedBatch
@@ -151,6 +151,10 @@ def build_model(settings: PretrainingSettings, config: PreTrainedConfig) -> PreT
     return model
 
 
+def takes_sequence_ids(model: PreTrainedModel) -> bool:
+    return isinstance(model.config, ConvBertCompositeConfig)
+
+
 def collator(run: Run, seed: int, **changes: Any) -> MaskedBatch:
     settings = run.settings
     values: dict[str, Any] = {
@@ -159,6 +163,7 @@ def collator(run: Run, seed: int, **changes: Any) -> MaskedBatch:
         "whole_words": settings.whole_words,
         "fixed_length": settings.fixed_length,
         "sentence_order": settings.sentence_order,
+        "borders": "sequence_ids" if takes_sequence_ids(run.model) else "pairs",
     }
     return MaskedBatch(run.tokenizer, seed=seed, **(values | changes))
 
@@ -249,7 +254,8 @@ def training_arguments(settings: PretrainingSettings) -> TrainingArguments:
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
         label_names=["labels", *(["sentence_order_label"] if settings.sentence_order else [])],
-        include_num_input_tokens_seen="non_padding",
+        # Counted by the attention mask, which of packed blocks of other models is one of pairs.
+        include_num_input_tokens_seen="all" if settings.format == "packed" else "non_padding",
         report_to=["tensorboard"] if settings.tensorboard else [],
     )
 
