@@ -6,6 +6,7 @@ import functools
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from huggingface_hub import constants
 from original import original_flags, write_original
 from test_finetuning import rows_of, write
 from test_pipelines import saved
+from test_pretraining import word_texts
 from test_zoo import tiny_source
 
 from modeling_convbert_composite import ConvBertCompositeForMaskedLM
@@ -74,6 +76,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     write_glue(tmp_path / "glue_data", rows=12)
     write(tmp_path / "reviews.csv", rows_of("text-classification", 40))
     write(tmp_path / "new.csv", [{"text": row["text"]} for row in rows_of("text-classification", 5, seed=1)])
+    (tmp_path / "corpus.txt").write_text(word_texts(40))
     (settings,) = blocks((ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8"), "yaml")
     (tmp_path / "sentiment.yaml").write_text(settings)
     monkeypatch.chdir(tmp_path)
@@ -124,7 +127,7 @@ def test_every_page_runs(page: Path, workplace: Path, hub: HubServer) -> None:
     for command in commands(text):
         if command.startswith("convbert-composite ") and command not in COVERED_ELSEWHERE:
             with pytest.raises(SystemExit) as stop, contextlib.redirect_stdout(io.StringIO()):
-                main(command.split()[1:])
+                main(shlex.split(command)[1:])
             assert stop.value.code == 0, command
     namespace: dict[str, object] = {}
     for block in blocks(text, "python"):
