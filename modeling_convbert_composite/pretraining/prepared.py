@@ -86,15 +86,15 @@ def make(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase, fold
 
 def split_examples(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, Example]]:
     """
-    Every example with its split. Without files for validation the last of every n texts is held out, or of pairs the
-    last of every n pairs.
+    Every example with its split. Without files for validation the first of every n texts is held out, or of pairs the
+    first of every n pairs.
     """
     if settings.validation:
         yield from (("train", example) for example in all_examples(settings, tokenizer, held=False))
         yield from (("validation", example) for example in all_examples(settings, tokenizer, held=True))
         return
     every = max(2, round(1 / settings.validation_share))
-    names = ["train"] * (every - 1) + ["validation"]
+    names = ["validation"] + ["train"] * (every - 1)
     if settings.format != "packed":
         for index, example in enumerate(all_examples(settings, tokenizer, held=False)):
             yield names[index % every], example
