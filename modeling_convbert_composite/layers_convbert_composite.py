@@ -375,9 +375,11 @@ class ConvBertCompositeSelfAttention(nn.Module):
             query_slots = fixed_kernel(self.fixed_kernel)
         if config.query_kernel:
             by_query = query_kernel(query, self.query_kernel, self.scaling)
-            # In place where it can be: these are the largest tensors of a layer's terms. Autocast has two dtypes.
-            fits = query_slots is not None and query_slots.dtype == by_query.dtype
-            query_slots = by_query.add_(query_slots) if fits else add_up(query_slots, by_query)
+            if query_slots is not None and query_slots.dtype == by_query.dtype:
+                # In place where it can be, as these are the largest of the terms. Autocast has two dtypes.
+                query_slots = by_query.add_(query_slots)
+            else:
+                query_slots = add_up(query_slots, by_query)
         if config.key_kernel:
             key_slots = key_kernel(key, self.key_kernel, self.scaling)
         window = config.beyond_kernel == "window"
