@@ -103,12 +103,15 @@ def peak_here(case: Case, name: str) -> float:
 
 
 def peak(case: Case, name: str) -> float | None:
-    """MiB above what inputs and parameters take, or None if it could not be measured."""
+    """MiB above what inputs and parameters take, the median of three processes, or None if one of them failed."""
     command = [sys.executable, "-m", "benchmarks", "peak", name, json.dumps(dataclasses.asdict(case))]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=600, cwd=Path(__file__).parents[1]
-    )
-    if done.returncode:
-        print(f"  left out: {name}: {done.stderr.strip().splitlines()[-1][:120] if done.stderr else 'no reason'}")
-        return None
-    return float(done.stdout.splitlines()[-1]) / 2**20
+    found = []
+    for _ in range(3):
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=600, cwd=Path(__file__).parents[1]
+        )
+        if done.returncode:
+            print(f"  left out: {name}: {done.stderr.strip().splitlines()[-1][:120] if done.stderr else 'no reason'}")
+            return None
+        found.append(float(done.stdout.splitlines()[-1]) / 2**20)
+    return statistics.median(found)

@@ -18,7 +18,13 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
 from .attention_convbert_composite import eager_attention, masked_score
-from .fast_attention_convbert_composite import KernelTerms, as_additive, as_borders, fast_attention
+from .fast_attention_convbert_composite import (
+    KernelTerms,
+    as_additive,
+    as_borders,
+    fast_attention,
+    whole_bias,
+)
 
 
 def eager_attention_forward(
@@ -98,6 +104,21 @@ def flex_score_mod(
     return score_mod
 
 
+def flex_bias_mod(query: torch.Tensor, bias: torch.Tensor | None) -> ScoreMod | None:
+    """The same from one tensor of all pairs, which broadcasts to (B, H, L, L)."""
+    if bias is None:
+        return None
+    batch, heads, length, _ = query.shape
+    expanded = bias.expand(batch, heads, length, length)
+
+    def score_mod(
+        score: torch.Tensor, text: torch.Tensor, head: torch.Tensor, i: torch.Tensor, j: torch.Tensor
+    ) -> torch.Tensor:
+        return score + expanded[text, head, i, j]
+
+    return score_mod
+
+
 def border_block_mask(borders: torch.Tensor) -> BlockMask:
     """The borders (B, L, 2) as blocks that flex_attention skips."""
     batch, length, _ = borders.shape
@@ -129,16 +150,21 @@ def flex_attention_forward(
         )
     blocks = attention_mask if isinstance(attention_mask, BlockMask) else None
     mask = None if isinstance(attention_mask, BlockMask) else attention_mask
-    if blocks is None:
-        terms, borders = as_borders(terms, mask, borders, query)
-    if borders is not None and query.device.type != "cpu":
-        blocks, borders = border_block_mask(borders), None
+    if query.device.type == "cpu":
+        # torch 2.13 writes C++ that does not compile where several tables of free length are looked up.
+        score_mod = flex_bias_mod(query, whole_bias(terms, mask, borders, query.shape[2], query.dtype))
+    else:
+        if blocks is None:
+            terms, borders = as_borders(terms, mask, borders, query)
+        if borders is not None:
+            blocks, borders = border_block_mask(borders), None
+        score_mod = flex_score_mod(query, mask, terms, borders)
     output = compile_friendly_flex_attention(
         query,
         key,
         value,
         training=module.training,
-        score_mod=flex_score_mod(query, mask, terms, borders),
+        score_mod=score_mod,
         block_mask=blocks,
         scale=scaling,
     )

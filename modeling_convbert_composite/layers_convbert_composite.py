@@ -375,8 +375,8 @@ class ConvBertCompositeSelfAttention(nn.Module):
             query_slots = fixed_kernel(self.fixed_kernel)
         if config.query_kernel:
             by_query = query_kernel(query, self.query_kernel, self.scaling)
-            # In place where it can be: these are the largest tensors of a layer's terms. Autocast has two dtypes.
             if query_slots is not None and query_slots.dtype == by_query.dtype:
+                # In place where it can be, as these are the largest of the terms. Autocast has two dtypes.
                 query_slots = by_query.add_(query_slots)
             else:
                 query_slots = add_up(query_slots, by_query)
