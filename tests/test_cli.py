@@ -1,6 +1,8 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """The command line: output, exit codes, one-line errors."""
 
+import shutil
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -127,23 +129,53 @@ def wheel(folder: Path) -> Path:
     return file
 
 
-def test_packages_are_checked_cached_and_never_half_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def source_archive(folder: Path) -> Path:
+    file = folder / "thing-1.0.tgz"
+    (folder / "data.txt").write_text("hello")
+    with tarfile.open(file, "w:gz") as archive:
+        archive.add(folder / "data.txt", "thing/data.txt")
+    return file
+
+
+FETCHERS = {
+    "wheel": (registry_packages.fetch_wheel, "download_pypi", wheel),
+    "sdist": (registry_packages.fetch_sdist, "download_pypi", source_archive),
+    "npm": (registry_packages.fetch_npm, "download_npm", source_archive),
+}
+
+
+@pytest.mark.parametrize("kind", FETCHERS)
+def test_packages_are_checked_cached_and_never_half_unpacked(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch, downloader, make = FETCHERS[kind]
     monkeypatch.setenv("CONVBERT_COMPOSITE_CACHE", str(tmp_path / "cache"))
+    archive = make(tmp_path)
     calls: list[Any] = []
 
-    def download(name: str, version: str, folder: Path) -> Path:
-        calls.append(name)
-        return wheel(folder)
+    def download(*arguments: Any) -> Path:
+        calls.append(arguments)
+        return Path(shutil.copy(archive, arguments[-1]))
 
-    monkeypatch.setattr(registry_packages, "download_wheel", download)
+    monkeypatch.setattr(registry_packages, downloader, download)
     with pytest.raises(registry_packages.FetchError, match="SHA-256"):
-        registry_packages.fetch_wheel("thing", "1.0", "0" * 64)
+        fetch("thing", "1.0", "0" * 64)
     assert list((tmp_path / "cache").iterdir()) == []
-    digest = registry_packages.hashlib.sha256(wheel(tmp_path).read_bytes()).hexdigest()
+    digest = registry_packages.hashlib.sha256(archive.read_bytes()).hexdigest()
     for _ in range(2):
-        folder = registry_packages.fetch_wheel("thing", "1.0", digest)
+        folder = fetch("thing", "1.0", digest)
         assert (folder / "thing" / "data.txt").read_text() == "hello"
     assert len(calls) == 2
+
+
+def test_an_archive_cannot_write_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / "evil.tgz"
+    (tmp_path / "data.txt").write_text("hello")
+    with tarfile.open(file, "w:gz") as archive:
+        archive.add(tmp_path / "data.txt", "../outside.txt")
+    with pytest.raises(tarfile.OutsideDestinationError):
+        registry_packages.unpack(file, tmp_path / "unpacked")
+    assert not (tmp_path / "outside.txt").exists()
 
 
 def test_a_package_that_is_not_there_gives_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
