@@ -114,7 +114,10 @@ def save(results: dict[str, Any], output: Path) -> None:
 
 
 def compare(options: argparse.Namespace) -> None:
-    slower = report.slower(report.load(options.before), report.load(options.after))
+    before, after = report.load(options.before), report.load(options.after)
+    if before["machine"] != after["machine"]:
+        print(f"Not of one machine or setting: {before['machine']}; {after['machine']}.")
+    slower = report.slower(before, after)
     for line in slower:
         print(f"slower: {line}")
     print(f"{len(slower)} slower by more than {report.NOISE:.0%} and beyond the quartiles.")

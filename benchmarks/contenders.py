@@ -104,6 +104,7 @@ class OriginalAttention(ConvBertCompositeSelfAttention):
         key: torch.Tensor,
         values: torch.Tensor,
         attention_mask: torch.Tensor | None,
+        borders: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, None]:
         query, key = self.split_heads(query), self.split_heads(key)

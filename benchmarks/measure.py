@@ -1,7 +1,9 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """Paired timings that a busy machine disturbs little, and peak memory in a fresh process."""
 
+import ctypes
 import dataclasses
+import gc
 import json
 import statistics
 import subprocess
@@ -96,6 +98,11 @@ def peak_here(case: Case, name: str) -> float:
         before = torch.cuda.memory_allocated()
         step()
         return torch.cuda.max_memory_allocated() - before
+    # What was freed goes back first: the step must not find it and count as frugal.
+    gc.collect()
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
     step()

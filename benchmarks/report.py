@@ -163,7 +163,8 @@ def slower(before: Results, after: Results) -> list[str]:
     for case, row in after["ratios"].items():
         for name, now in row.items():
             old = before["ratios"].get(case, {}).get(name)
-            if not (name.startswith(("composite", "with")) and old):
+            is_ours = name.startswith(("composite", "with")) and "original" not in name
+            if not (is_ours and old):
                 continue
             # Overlapping quartiles are noise whatever the medians say.
             if now["ratio"] > old["ratio"] * (1 + NOISE) and now["low"] > old["high"]:
