@@ -75,7 +75,8 @@ class EpochSampler(Sampler[int]):
         """
         Args:
             batch_size: texts per optimiser step. lengths: of each text, to group by; None = random order.
-            counts_visits: give `epoch * size + index` in place of `index`.
+            counts_visits: give `epoch * size + index` in place of `index`, and fill up the last batch with the first
+                indices: several processes would do so, and one must not differ.
         """
         self.size, self.seed, self.batch_size, self.counts_visits = size, seed, batch_size, counts_visits
         self.lengths = None if lengths is None else torch.tensor(lengths)
@@ -85,7 +86,7 @@ class EpochSampler(Sampler[int]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return self.size
+        return self.size + (-self.size % self.batch_size if self.counts_visits else 0)
 
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
@@ -93,7 +94,7 @@ class EpochSampler(Sampler[int]):
         if self.lengths is not None:
             order = grouped_by_length(order, self.lengths, self.batch_size, generator)
         if self.counts_visits:
-            order = order + self.epoch * self.size
+            order = order.repeat(1 + len(self) // self.size)[: len(self)] + self.epoch * self.size
         return iter(order.tolist())
 
 

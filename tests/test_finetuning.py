@@ -549,6 +549,17 @@ def test_the_order_of_an_epoch(size: int, is_grouped: bool) -> None:
         assert sum(spread) / len(spread) < 5
 
 
+@pytest.mark.parametrize("size", [1, 5, 8, 21])
+def test_visits_fill_the_last_batch(size: int) -> None:
+    """Every example once, then the first ones again up to a whole batch; visits tell epochs apart."""
+    sampler = EpochSampler(size, seed=3, batch_size=8, counts_visits=True)
+    sampler.set_epoch(2)
+    visits = list(sampler)
+    assert len(visits) == len(sampler) == -(-size // 8) * 8
+    assert sorted(visits[:size]) == list(range(2 * size, 3 * size))
+    assert visits[size:] == (visits[:size] * 8)[: len(visits) - size]
+
+
 # Windows
 
 
