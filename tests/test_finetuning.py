@@ -843,8 +843,7 @@ def test_metrics_of_the_results_are_those_of_the_predictions(make: Callable[...,
 
 
 @pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+@pytest.mark.parametrize("launcher", [pytest.param("torchrun", marks=pytest.mark.ci), "accelerate"])
 def test_two_processes_give_the_result_of_one(
     launcher: str, make: Callable[..., FinetuningSettings], tmp_path: Path
 ) -> None:
