@@ -318,7 +318,7 @@ def test_the_whole_protocol_killed_once(seeds: tuple[int, ...], checkpoint: Path
     )
 
     archive = tmp_path / "submission.zip"
-    seeds = glue_submission(output, archive)
+    chosen = glue_submission(output, archive)
     with zipfile.ZipFile(archive) as opened:
         assert sorted(opened.namelist()) == sorted(
             f"{name}.tsv" for name in [*(set(TASKS) - {"MNLI"}), "MNLI-m", "MNLI-mm", "AX"]
@@ -326,7 +326,7 @@ def test_the_whole_protocol_killed_once(seeds: tuple[int, ...], checkpoint: Path
         for score in SCORES:
             best = max(seeds, key=lambda seed: by_hand[score.name, seed])
             for name, split in score.submissions.items():
-                assert seeds[f"{name}.tsv"] == best
+                assert chosen[f"{name}.tsv"] == best
                 path = output / score.task / f"seed-{best}" / f"predictions-{split}.jsonl"
                 values = [item["prediction"] for item in read_lines(path)]
                 if score.task == "STS-B":
