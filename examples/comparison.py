@@ -60,6 +60,7 @@ def compare(
     starts: dict[str, Start],
     metrics: tuple[str, ...],
     baseline: Callable[[dict[str, Path]], dict[str, float]],
+    baseline_name: str = "TF-IDF and a linear model",
     **recipe: Any,
 ) -> None:
     """
@@ -73,7 +74,7 @@ def compare(
     logging.disable_progress_bar()
     folder = arguments.output / name
     files = prepare(folder / "data", splits)
-    scores: dict[str, Any] = {"baseline": baseline(files), "runs": {}}
+    scores: dict[str, Any] = {"baseline": baseline(files), "baseline name": baseline_name, "runs": {}}
     for title, start in starts.items():
         if arguments.only and arguments.only not in title:
             continue
@@ -140,9 +141,7 @@ def largest_kernel(output: Path) -> float | None:
 
 def table(scores: dict[str, Any], metrics: tuple[str, ...]) -> str:
     """Mean and deviation over the seeds, a row a starting point, on the test split."""
-    rows = [
-        ["TF-IDF and a linear model", *(f"{scores['baseline'].get(name, float('nan')):.4f}" for name in metrics), ""]
-    ]
+    rows = [[scores["baseline name"], *(f"{scores['baseline'].get(name, float('nan')):.4f}" for name in metrics), ""]]
     for title, runs in scores["runs"].items():
         cells = [spread([run[name] for run in runs]) for name in metrics]
         kernels = [run["largest kernel"] for run in runs if run["largest kernel"] is not None]

@@ -17,6 +17,7 @@ if __name__ == "__main__":
         PLAIN,
         ("accuracy",),
         most_frequent_tag,
+        "most frequent tag of each word",
         task="token-classification",
         learning_rate=1e-4,
         epochs=2,
