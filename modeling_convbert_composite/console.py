@@ -37,8 +37,9 @@ def show_table(title: str, headers: list[str], rows: list[list[str]]) -> None:
 
 def show_scores(title: str, scores: dict[str, dict[str, float]]) -> None:
     """A table of metrics, one column a split."""
-    names = list(dict.fromkeys(name for split in scores.values() for name in split))
-    rows = [[name, *(f"{split[name]:.4f}" if name in split else "" for split in scores.values())] for name in names]
+    from .records import score_rows
+
+    rows = score_rows(scores)
     if rows:
         show_table(title, ["metric", *scores], rows)
 

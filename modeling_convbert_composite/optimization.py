@@ -1,6 +1,7 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """Parameter groups and the order of the data: what our runs set themselves, on top of transformers' Trainer."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,8 @@ import torch
 from torch import nn
 from torch.utils.data import Sampler
 from transformers import Trainer
+
+from modeling_convbert_composite.run_folders import CHECKPOINTS
 
 
 # The lightweight convolutions of the scores. They start at zero or near it, and move little at the rate of the rest.
@@ -56,6 +59,45 @@ def parameter_groups(
         {"params": parameters, "weight_decay": decay} | ({} if rate is None else {"lr": rate})
         for (decay, rate), parameters in groups.items()
     ]
+
+
+def shared_arguments(settings: Any) -> dict[str, Any]:
+    """The `TrainingArguments` that fine-tuning and pre-training take from their settings in the same way."""
+    processes = int(os.environ.get("WORLD_SIZE", 1))
+    parts = processes * settings.accumulate
+    if settings.batch_size % parts:
+        raise ValueError(
+            f"--batch-size {settings.batch_size} must be divisible by {parts} "
+            f"({processes} processes x --accumulate {settings.accumulate})."
+        )
+    if settings.tensorboard:
+        os.environ["TENSORBOARD_LOGGING_DIR"] = str(settings.output / "tensorboard")
+    return {
+        "output_dir": str(settings.output / CHECKPOINTS),
+        "per_device_train_batch_size": settings.batch_size // parts,
+        "per_device_eval_batch_size": max(1, settings.eval_batch_size // processes),
+        "gradient_accumulation_steps": settings.accumulate,
+        "learning_rate": settings.learning_rate,
+        "weight_decay": settings.weight_decay,
+        "warmup_steps": settings.warmup,
+        "lr_scheduler_type": settings.schedule,
+        "adam_epsilon": settings.adam_epsilon,
+        "max_grad_norm": settings.clip,
+        "eval_steps": settings.eval_steps,
+        "seed": settings.seed,
+        "bf16": settings.bf16,
+        "torch_compile": settings.compile,
+        "report_to": ["tensorboard"] if settings.tensorboard else [],
+        # Without it, bfloat16 is refused where there is no accelerator.
+        "use_cpu": not torch.accelerator.is_available(),
+        "dataloader_pin_memory": torch.cuda.is_available(),
+    }
+
+
+def position_limit(config: Any) -> int | None:
+    """Tokens of the longest input, the rows of a model's position table; None without one. Models of any kind."""
+    has_table = getattr(config, "position_embedding_type", "absolute") == "absolute"
+    return getattr(config, "max_position_embeddings", None) if has_table else None
 
 
 class EpochSampler(Sampler[int]):

@@ -90,6 +90,12 @@ def markdown_table(headers: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
+def score_rows(scores: dict[str, dict[str, float]]) -> list[list[str]]:
+    """A row for each metric, a cell for each split."""
+    names = dict.fromkeys(name for split in scores.values() for name in split)
+    return [[name, *(f"{split[name]:.4f}" if name in split else "" for split in scores.values())] for name in names]
+
+
 Curve = list[tuple[float, float]]
 
 

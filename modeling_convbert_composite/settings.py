@@ -53,7 +53,6 @@ def from_mapping(settings_class: type[Settings], values: dict[str, Any], source:
         ValueError: unknown names (with the nearest known one), values of another type, missing ones.
     """
     fields = {item.name: item for item in settings_fields(settings_class)}
-    values = {str(name).replace("-", "_"): value for name, value in values.items()}
     check_names(fields, values, source)
     given = {name: convert(value, fields[name], source) for name, value in values.items()}
     missing = [name for name, item in fields.items() if item.default is MISSING and name not in given]
@@ -130,6 +129,14 @@ def check_names(known: Iterable[str], names: Iterable[str], source: str) -> None
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
             raise ValueError(f"{source}: there is no setting {name!r}{hint}.")
+
+
+def at_least(settings: Any, names: Iterable[str], limit: int) -> None:
+    """Refuses values below `limit`; None is none."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value < limit:
+            raise ValueError(f"{flag(name)} must be at least {limit}, got {value}.")
 
 
 def plain(settings: Any) -> dict[str, Any]:

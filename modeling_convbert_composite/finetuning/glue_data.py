@@ -15,7 +15,7 @@ from modeling_convbert_composite.finetuning.glue_protocol import (
     GlueSettings,
     GlueTask,
 )
-from modeling_convbert_composite.finetuning.tables import Table, dataset_table
+from modeling_convbert_composite.finetuning.tables import Table, dataset_table, separated_rows
 
 
 def read_task(settings: GlueSettings, task: GlueTask) -> dict[str, Table]:
@@ -80,9 +80,7 @@ def read_rows(path: Path, header: tuple[str, ...]) -> tuple[list[str], list[list
     """Column names and rows of a TSV file without quoting."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
-    csv.field_size_limit(2**31 - 1)
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = [row for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if row]
+    rows = separated_rows(path, "\t", csv.QUOTE_NONE)
     if header:
         return list(header), rows
     if not rows:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from modeling_convbert_composite.settings import setting
+from modeling_convbert_composite.settings import at_least, setting
 
 
 @dataclass(frozen=True)
@@ -218,10 +218,7 @@ class GlueSettings:
             raise ValueError(f"--seeds must be different numbers, got {','.join(map(str, self.seeds))}.")
         if self.steps_scale <= 0:
             raise ValueError(f"--steps-scale must be positive, got {self.steps_scale}.")
-        for name in ("limit", "largest_batch", "accumulate", "max_length", "save_steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+        at_least(self, ("limit", "largest_batch", "accumulate", "max_length", "save_steps"), 1)
 
     @property
     def chosen_tasks(self) -> list[GlueTask]:

@@ -1,7 +1,6 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """One fine-tuning run: everything is read and checked, then trained, then written."""
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ from modeling_convbert_composite.finetuning.tasks import (
     TextClassification,
 )
 from modeling_convbert_composite.finetuning.windowed_tasks import QuestionAnswering, TokenClassification
-from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates
+from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates, position_limit, shared_arguments
 from modeling_convbert_composite.run_folders import CHECKPOINTS, RESULTS, RunFolder, write_card_of_ours
 from modeling_convbert_composite.settings import as_command, plain
 
@@ -159,10 +158,8 @@ def renew_classifier(model: PreTrainedModel) -> None:
 
 def check_length(settings: FinetuningSettings, model: PreTrainedModel) -> None:
     """Refuses inputs that are longer than the model's position table."""
-    config = model.config
-    limit = getattr(config, "max_position_embeddings", None)
-    has_table = getattr(config, "position_embedding_type", "absolute") == "absolute"
-    if limit is not None and has_table and settings.max_length > limit:
+    limit = position_limit(model.config)
+    if limit is not None and settings.max_length > limit:
         raise ValueError(f"--max-length {settings.max_length} is more than the {limit} positions of {settings.model}.")
 
 
@@ -199,48 +196,22 @@ def length_of(ids: list[Any]) -> int:
 
 
 def training_arguments(settings: FinetuningSettings, task: Task) -> TrainingArguments:
-    processes = int(os.environ.get("WORLD_SIZE", 1))
-    parts = processes * settings.accumulate
-    if settings.batch_size % parts:
-        raise ValueError(
-            f"--batch-size {settings.batch_size} must be divisible by {parts} "
-            f"({processes} processes x --accumulate {settings.accumulate})."
-        )
-    if settings.tensorboard:
-        os.environ["TENSORBOARD_LOGGING_DIR"] = str(settings.output / "tensorboard")
     metric = settings.best_metric or task.best_metric
     strategy = {"epoch": "epoch", "steps": "steps", "end": "no"}[settings.evaluate]
     keeps_best = settings.best_checkpoint and strategy != "no"
     return TrainingArguments(
-        output_dir=str(settings.output / CHECKPOINTS),
+        **shared_arguments(settings),
         num_train_epochs=settings.epochs,
         max_steps=settings.max_steps or -1,
-        per_device_train_batch_size=settings.batch_size // parts,
-        per_device_eval_batch_size=max(1, settings.eval_batch_size // processes),
-        gradient_accumulation_steps=settings.accumulate,
-        learning_rate=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        warmup_steps=settings.warmup,
-        lr_scheduler_type=settings.schedule,
-        adam_epsilon=settings.adam_epsilon,
-        max_grad_norm=settings.clip,
         eval_strategy=strategy,
         # With evaluation only at the end, checkpoints are there to resume from.
         save_strategy="steps" if strategy == "no" else strategy,
-        eval_steps=settings.eval_steps,
         save_steps=settings.eval_steps,
         save_total_limit=1,
         logging_steps=min(50, settings.eval_steps),
         load_best_model_at_end=keeps_best,
         metric_for_best_model=metric,
         greater_is_better=metric not in ("loss", "mse"),
-        seed=settings.seed,
-        bf16=settings.bf16,
-        torch_compile=settings.compile,
-        report_to=["tensorboard"] if settings.tensorboard else [],
-        # Without it, bfloat16 is refused where there is no accelerator.
-        use_cpu=not torch.accelerator.is_available(),
-        dataloader_pin_memory=torch.cuda.is_available(),
     )
 
 
@@ -325,6 +296,4 @@ def results(
 
 
 def results_table(found: dict[str, dict[str, float]]) -> str:
-    names = list(dict.fromkeys(name for scores in found.values() for name in scores))
-    rows = [[name, *(f"{scores[name]:.4f}" if name in scores else "" for scores in found.values())] for name in names]
-    return records.markdown_table(["metric", *found], rows)
+    return records.markdown_table(["metric", *found], records.score_rows(found))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from modeling_convbert_composite.settings import setting
+from modeling_convbert_composite.settings import at_least, setting
 
 
 # The classes are in tasks.py, which needs the extra `train`; these names are what `--help` can show without it.
@@ -95,18 +95,11 @@ class FinetuningSettings:
             raise ValueError(f"--task must be one of {', '.join(TASK_NAMES)}, got {self.task!r}.")
         if (self.train is None) == (self.dataset is None):
             raise ValueError("Give the data as --train FILE or as --dataset FOLDER-OR-NAME, one of the two.")
-        for name in ("max_length", "batch_size", "accumulate", "eval_batch_size", "eval_steps", "max_characters"):
-            self.at_least(name, 1)
-        for name in ("limit", "max_steps", "patience"):
-            self.at_least(name, 1)
-        for name in ("epochs", "learning_rate", "weight_decay", "warmup", "clip", "kernel_learning_rate", "stride"):
-            self.at_least(name, 0)
+        sizes = ("max_length", "batch_size", "accumulate", "eval_batch_size", "eval_steps", "max_characters")
+        at_least(self, (*sizes, "limit", "max_steps", "patience"), 1)
+        rates = ("epochs", "learning_rate", "weight_decay", "warmup", "clip", "kernel_learning_rate")
+        at_least(self, (*rates, "stride"), 0)
         if not 0 < self.validation_share < 1:
             raise ValueError(f"--validation-share must lie between 0 and 1, got {self.validation_share}.")
         if self.batch_size % self.accumulate:
             raise ValueError(f"--accumulate {self.accumulate} must divide --batch-size {self.batch_size}.")
-
-    def at_least(self, name: str, limit: int) -> None:
-        value = getattr(self, name)
-        if value is not None and value < limit:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least {limit}, got {value}.")

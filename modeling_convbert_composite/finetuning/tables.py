@@ -105,16 +105,21 @@ def read_file(path: Path) -> Table:
         raise ValueError(f"{path} is not UTF-8: byte {error.start} cannot be read.") from error
 
 
+def separated_rows(path: Path, separator: str, quoting: Literal[0, 3]) -> list[list[str]]:
+    """All rows that are not blank, the header among them."""
+    # Its own limit is below what texts may have; ours, --max-characters, names the row.
+    csv.field_size_limit(2**31 - 1)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=separator, quoting=quoting, strict=True)
+        try:
+            return [row for row in reader if row]
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: {error}.") from error
+
+
 def read_separated(separator: str, quoting: Literal[0, 3]) -> Callable[[Path], dict[str, list[str]]]:
     def read(path: Path) -> dict[str, list[str]]:
-        # Its own limit is below what texts may have; ours, --max-characters, names the row.
-        csv.field_size_limit(2**31 - 1)
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter=separator, quoting=quoting, strict=True)
-            try:
-                names, *rows = [row for row in reader if row]
-            except csv.Error as error:
-                raise ValueError(f"{path}, line {reader.line_num}: {error}.") from error
+        names, *rows = separated_rows(path, separator, quoting)
         for number, row in enumerate(rows, 1):
             if len(row) != len(names):
                 raise ValueError(f"{path}, row {number} has {len(row)} columns, its header has {len(names)}.")

@@ -2,7 +2,6 @@
 """One pre-training run: text is prepared, the model is built and trained, and what it learnt is measured."""
 
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from transformers import (
 
 from modeling_convbert_composite import records
 from modeling_convbert_composite.configuration import ConvBertCompositeConfig, list_presets, load_preset
-from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates
+from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates, position_limit, shared_arguments
 from modeling_convbert_composite.pretraining.examples import Packer
 from modeling_convbert_composite.pretraining.masking import MaskedBatch
 from modeling_convbert_composite.pretraining.measures import (
@@ -119,9 +118,8 @@ def build_config(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBa
         config = type(config)(**(config.to_dict() | changes))
     except StrictDataclassError as error:
         raise ValueError(f"--fields: {error.__cause__ or error}") from error
-    limit = config.max_position_embeddings
-    has_table = getattr(config, "position_embedding_type", "absolute") == "absolute"
-    if has_table and settings.max_length > limit:
+    limit = position_limit(config)
+    if limit is not None and settings.max_length > limit:
         raise ValueError(f"--max-length {settings.max_length} is more than the {limit} positions of the architecture.")
     return config
 
@@ -144,8 +142,9 @@ def build_model(settings: PretrainingSettings, config: PreTrainedConfig) -> PreT
     auto_class = AutoModelForPreTraining if settings.sentence_order else AutoModelForMaskedLM
     attention = {} if settings.attention is None else {"attn_implementation": settings.attention}
     if settings.initial is not None:
-        return auto_class.from_pretrained(settings.initial, dtype=torch.float32, **attention)
-    model = auto_class.from_config(config, **attention)
+        model = auto_class.from_pretrained(settings.initial, dtype=torch.float32, **attention)
+    else:
+        model = auto_class.from_config(config, **attention)
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable()
     return model
@@ -219,44 +218,19 @@ def lengths_of(examples: datasets.Dataset) -> list[int]:
 
 
 def training_arguments(settings: PretrainingSettings) -> TrainingArguments:
-    processes = int(os.environ.get("WORLD_SIZE", 1))
-    parts = processes * settings.accumulate
-    if settings.batch_size % parts:
-        raise ValueError(
-            f"--batch-size {settings.batch_size} must be divisible by {parts} "
-            f"({processes} processes x --accumulate {settings.accumulate})."
-        )
-    if settings.tensorboard:
-        os.environ["TENSORBOARD_LOGGING_DIR"] = str(settings.output / "tensorboard")
     return TrainingArguments(
-        output_dir=str(settings.output / CHECKPOINTS),
+        **shared_arguments(settings),
         max_steps=settings.max_steps,
-        per_device_train_batch_size=settings.batch_size // parts,
-        per_device_eval_batch_size=max(1, settings.eval_batch_size // processes),
-        gradient_accumulation_steps=settings.accumulate,
-        learning_rate=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        warmup_steps=settings.warmup,
-        lr_scheduler_type=settings.schedule,
-        adam_epsilon=settings.adam_epsilon,
-        max_grad_norm=settings.clip,
         eval_strategy="steps",
-        eval_steps=settings.eval_steps,
         save_strategy="steps",
         save_steps=settings.save_steps,
         save_total_limit=2,
         logging_steps=settings.log_steps,
-        seed=settings.seed,
-        bf16=settings.bf16,
-        torch_compile=settings.compile,
-        use_cpu=not torch.accelerator.is_available(),
         dataloader_num_workers=settings.workers,
-        dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
         label_names=["labels", *(["sentence_order_label"] if settings.sentence_order else [])],
         # Counted by the attention mask, which of packed blocks of other models is one of pairs.
         include_num_input_tokens_seen="all" if settings.format == "packed" else "non_padding",
-        report_to=["tensorboard"] if settings.tensorboard else [],
     )
 
 
@@ -322,12 +296,11 @@ def scores_on(trainer: CompositeTrainer, examples: datasets.Dataset) -> dict[str
 
 def loss_by_length(run: Run, trainer: CompositeTrainer, notes: list[str]) -> dict[str, dict[str, float]]:
     """Scores on the validation text packed anew into blocks of each length that the model has positions for."""
-    config = run.model.config
-    has_table = getattr(config, "position_embedding_type", "absolute") == "absolute"
+    limit = position_limit(run.model.config)
     found = {}
     for length in run.settings.eval_lengths:
-        if has_table and length > config.max_position_embeddings:
-            notes.append(f"No loss at length {length}: the position table ends at {config.max_position_embeddings}.")
+        if limit is not None and length > limit:
+            notes.append(f"No loss at length {length}: the position table ends at {limit}.")
             continue
         packer = Packer(run.tokenizer, length)
         blocks = [block for ids in texts_of(run.data.validation) for block in packer.add(ids)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from modeling_convbert_composite.settings import setting
+from modeling_convbert_composite.settings import at_least, setting
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,9 @@ class PretrainingSettings:
     def __post_init__(self) -> None:
         if (not self.data) == (self.dataset is None):
             raise ValueError("Give the text as --data FILES or as --dataset FOLDER-OR-NAME, one of the two.")
-        for name in ("max_steps", "batch_size", "accumulate", "eval_batch_size", "eval_steps", "save_steps", "limit"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
-        if self.max_length < 5:
-            raise ValueError(f"--max-length must be at least 5, got {self.max_length}.")
+        sizes = ("max_steps", "batch_size", "accumulate", "eval_batch_size", "eval_steps", "save_steps", "limit")
+        at_least(self, sizes, 1)
+        at_least(self, ("max_length",), 5)
         if not 0 < self.mlm_probability < 1:
             raise ValueError(f"--mlm-probability must lie between 0 and 1, got {self.mlm_probability}.")
         if not 0 < self.validation_share < 1:
