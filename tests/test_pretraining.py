@@ -4,11 +4,13 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,16 +31,20 @@ from transformers import (
     AutoTokenizer,
     BertConfig,
     BertModel,
+    ConvBertConfig,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
+    RobertaConfig,
 )
 
+from modeling_convbert_composite import ConvBertCompositeConfig
 from modeling_convbert_composite.cli import main
 from modeling_convbert_composite.optimization import CompositeTrainer
 from modeling_convbert_composite.pretraining.examples import Packer, id_files, packed, pairs
 from modeling_convbert_composite.pretraining.masking import IGNORED, MaskedBatch, join_pair, word_starts
 from modeling_convbert_composite.pretraining.measures import texts_of, unigram_floor
 from modeling_convbert_composite.pretraining.prepared import PreparedData, Visits, prepare
-from modeling_convbert_composite.pretraining.run import build_config, pretrain
+from modeling_convbert_composite.pretraining.run import build_config, pretrain, states_to_predict
 from modeling_convbert_composite.pretraining.settings import PretrainingSettings, TokenizerSettings
 from modeling_convbert_composite.pretraining.text import file_texts, read_texts
 from modeling_convbert_composite.pretraining.tokenizers import train_tokenizer
@@ -279,6 +285,8 @@ def test_prepared_examples_are_used_again(make: Callable[..., PretrainingSetting
     first = prepare(settings, tokenizer)
     written = (tmp_path / "shared" / "prepared.json").stat().st_mtime_ns
     assert prepare(replace(settings, seed=7, max_steps=9), tokenizer).train[:] == first.train[:]
+    moved = shutil.copy(settings.data[0], tmp_path / "moved.txt")
+    assert prepare(replace(settings, data=(Path(moved),)), tokenizer).train[:] == first.train[:]
     assert (tmp_path / "shared" / "prepared.json").stat().st_mtime_ns == written
     with pytest.raises(ValueError, match="holds examples of other text or settings"):
         prepare(replace(settings, max_length=30), tokenizer)
@@ -636,6 +644,45 @@ def test_sentence_order_prediction(make: Callable[..., PretrainingSettings]) -> 
     assert AutoModelForPreTraining.from_pretrained(result.output)
     with pytest.raises(ValueError, match="--sentence-order needs pairs"):
         make(sentence_order=True)
+
+
+def models_for_masks() -> dict[str, PreTrainedModel]:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes |= {"vocab_size": len(WORDS)}
+    own = ConvBertCompositeConfig(**sizes)
+    return {
+        "ours": AutoModelForMaskedLM.from_config(own),
+        "ours with the order of pairs": AutoModelForPreTraining.from_config(own),
+        "BERT": AutoModelForMaskedLM.from_config(BertConfig(**sizes)),
+        "ConvBERT": AutoModelForMaskedLM.from_config(ConvBertConfig(embedding_size=32, **sizes)),
+        "RoBERTa": AutoModelForMaskedLM.from_config(RobertaConfig(**sizes)),
+    }
+
+
+@pytest.mark.parametrize("name", ["ours", "ours with the order of pairs", "BERT", "ConvBERT", "RoBERTa"])
+def test_logits_of_the_tokens_to_predict_suffice(name: str) -> None:
+    """Loss and gradients are those of all logits, for our models and transformers'."""
+    torch.manual_seed(0)
+    model = models_for_masks()[name].eval()
+    ids = torch.randint(4, len(WORDS), (3, 11))
+    labels = torch.where(torch.rand(3, 11) < 0.3, ids, -100)
+    more = {"sentence_order_label": torch.tensor([0, 1, 1])} if "pairs" in name else {}
+
+    def gradients(few: bool) -> tuple[torch.Tensor, torch.Tensor, int]:
+        model.zero_grad()
+        with states_to_predict(model, labels) if few else nullcontext(labels) as targets:
+            outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=targets, **more)
+        outputs.loss.backward()
+        flat = [part.grad.flatten() for part in model.parameters() if part.grad is not None]
+        logits = outputs["prediction_logits" if "pairs" in name else "logits"]
+        return outputs.loss.detach(), torch.cat(flat), logits.shape[0] * logits.shape[1]
+
+    loss, gradient, count = gradients(few=False)
+    few_loss, few_gradient, few_count = gradients(few=True)
+    assert (count, few_count) == (33, int((labels != -100).sum()))
+    torch.testing.assert_close(few_loss, loss, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(few_gradient, gradient, rtol=1e-4, atol=1e-6)
+    assert gradients(few=False)[2] == 33
 
 
 def test_going_on_from_a_checkpoint(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:

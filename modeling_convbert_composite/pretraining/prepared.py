@@ -25,7 +25,7 @@ SPLITS = ("train", "validation")
 # Examples in one file, and in one batch of it.
 SHARD, ROWS_AT_ONCE = 500_000, 1000
 OF_THE_DATA = (
-    *("data", "dataset", "dataset_config", "dataset_split", "text_column", "validation", "validation_share"),
+    *("dataset", "dataset_config", "dataset_split", "text_column", "validation_share"),
     *("errors", "format", "limit"),
 )
 
@@ -59,10 +59,12 @@ def prepare(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -
 
 
 def data_key(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """What examples depend on."""
+    """What examples depend on: of files their content, not their place."""
     key = {name: str(getattr(settings, name)) for name in OF_THE_DATA}
-    files = [path for path in (*settings.data, *settings.validation) if path.is_file()]
-    digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    digests = {
+        split: [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()]
+        for split, paths in zip(SPLITS, (settings.data, settings.validation), strict=True)
+    }
     vocabulary = json.dumps(sorted(tokenizer.get_vocab().items())).encode()
     key |= {"files": json.dumps(digests), "vocabulary": hashlib.sha256(vocabulary).hexdigest()}
     # Pairs are cut when they are read; blocks are as long as they were packed.

@@ -3,6 +3,8 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from modeling_convbert_composite import records
 from modeling_convbert_composite.configuration import ConvBertCompositeConfig, list_presets, load_preset
 from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates, position_limit, shared_arguments
 from modeling_convbert_composite.pretraining.examples import Packer
-from modeling_convbert_composite.pretraining.masking import MaskedBatch
+from modeling_convbert_composite.pretraining.masking import IGNORED, MaskedBatch
 from modeling_convbert_composite.pretraining.measures import (
     masked_metrics,
     plot_lengths,
@@ -187,12 +189,40 @@ def build_trainer(run: Run, arguments: TrainingArguments) -> CompositeTrainer:
     )
 
 
+@contextmanager
+def states_to_predict(model: PreTrainedModel, labels: torch.Tensor) -> Iterator[torch.Tensor]:
+    """
+    Has `model` hand its MLM head the states (1, N, C) of the N tokens with a label alone, and yields their labels
+    (1, N): the loss is the same, and most of the logits, (B, L, vocabulary), are never made.
+    """
+    chosen = labels != IGNORED
+
+    def choose(module: Any, inputs: Any, output: Any) -> Any:
+        output["last_hidden_state"] = output["last_hidden_state"][chosen][None]
+        return output
+
+    hook = model.base_model.register_forward_hook(choose)
+    try:
+        yield labels[chosen][None]
+    finally:
+        hook.remove()
+
+
 class PretrainingTrainer(CompositeTrainer):
-    """Validates with masks of its own, the same at every evaluation."""
+    """
+    Validates with masks of its own, the same at every evaluation; trains on the logits of the tokens to predict alone.
+    """
 
     def __init__(self, *args: Any, validation_collator: MaskedBatch, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.validation_collator = validation_collator
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        # A compiled model would be compiled anew for most numbers of tokens.
+        if not model.training or self.args.torch_compile or not (inputs["labels"] != IGNORED).any():
+            return super().compute_loss(model, inputs, *args, **kwargs)
+        with states_to_predict(self.accelerator.unwrap_model(model), inputs["labels"]) as labels:
+            return super().compute_loss(model, {**inputs, "labels": labels}, *args, **kwargs)
 
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> Any:
         return self.with_validation_masks(super().get_eval_dataloader, *args, **kwargs)
