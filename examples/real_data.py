@@ -173,12 +173,15 @@ def passages(document: str, longest: int, seed: int) -> list[str]:
     return found
 
 
-def prepare_prose(folder: Path, documents: Callable[[], list[str]], longest: int | None = None) -> dict[str, Path]:
+def prepare_prose(
+    folder: Path, documents: Callable[[], list[str]], longest: int | None = None, every: int = 20
+) -> dict[str, Path]:
     """
-    Prose as JSON lines in `folder`, written once: every twentieth document to validate on, the others to train on.
+    Prose as JSON lines in `folder`, written once: some documents to validate on, the others to train on.
 
     Args:
         longest: cut documents into passages of up to so many sentences; None = whole.
+        every: of so many documents one is held out for validation.
     """
     paths = {name: folder / f"{name}.jsonl" for name in ("train", "validation")}
     if not all(path.is_file() for path in paths.values()):
@@ -186,7 +189,7 @@ def prepare_prose(folder: Path, documents: Callable[[], list[str]], longest: int
         rows: dict[str, Rows] = {name: [] for name in paths}
         for index, document in enumerate(documents()):
             texts = [document] if longest is None else passages(document, longest, seed=index)
-            rows["train" if index % 20 else "validation"] += [{"text": text} for text in texts]
+            rows["train" if index % every else "validation"] += [{"text": text} for text in texts]
         for name, path in paths.items():
             write_lines(path, rows[name])
     return paths

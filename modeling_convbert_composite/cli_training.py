@@ -78,8 +78,9 @@ def run_pretrain(settings: PretrainingSettings) -> None:
     if not is_main_process():
         return
     columns = {**result.metrics, "frequencies alone": result.measures["floor"]}
-    show_scores(f"{settings.architecture}, {settings.max_steps:,} steps", columns)
-    print(f"{result.measures['tokens']:,} tokens, {result.measures['tokens_per_second']:,.0f} a second.")
+    show_scores(f"{settings.architecture or settings.initial}, {settings.max_steps:,} steps", columns)
+    if settings.max_steps:
+        print(f"{result.measures['tokens']:,} tokens, {result.measures['tokens_per_second']:,.0f} a second.")
     for note in result.notes:
         print(f"Note: {note}")
     print(f"Saved {result.output}.")

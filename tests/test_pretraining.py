@@ -4,6 +4,8 @@
 import json
 import os
 import random
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -39,6 +41,7 @@ from transformers import (
 
 from modeling_convbert_composite import ConvBertCompositeConfig
 from modeling_convbert_composite.cli import main
+from modeling_convbert_composite.configuration import load_preset
 from modeling_convbert_composite.optimization import CompositeTrainer
 from modeling_convbert_composite.pretraining.examples import Packer, id_files, packed, pairs
 from modeling_convbert_composite.pretraining.masking import IGNORED, MaskedBatch, join_pair, word_starts
@@ -625,7 +628,7 @@ def test_what_a_run_leaves(make: Callable[..., PretrainingSettings], tmp_path: P
     card = (result.output / "README.md").read_text()
     assert "| validation | masked_accuracy |" in card
     assert "convbert-composite pretrain" in card
-    assert results["command"].startswith("convbert-composite pretrain --architecture tiny")
+    assert re.match("convbert-composite pretrain .*--architecture tiny", results["command"])
     assert [entry["step"] for entry in read_lines(result.output / "log.jsonl") if "eval_mlm_loss" in entry] == [3, 6]
     model = AutoModelForMaskedLM.from_pretrained(result.output)
     assert (model.config.vocab_size, model.config.pad_token_id) == (len(WORDS), 0)
@@ -687,8 +690,38 @@ def test_logits_of_the_tokens_to_predict_suffice(name: str) -> None:
 
 def test_going_on_from_a_checkpoint(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
     first = pretrain(make())
-    again = pretrain(make(output=tmp_path / "more", initial=str(first.output), learning_rate=0.0))
+    more: dict[str, Any] = {"architecture": None, "initial": str(first.output)}
+    again = pretrain(make(output=tmp_path / "more", learning_rate=0.0, **more))
     assert_states_equal(weights(again.output), weights(first.output))
+    other = pretrain(make(output=tmp_path / "dropout", learning_rate=0.0, dropout=0.25, **more))
+    assert read_json(other.output / "config.json")["hidden_dropout_prob"] == 0.25
+    assert_states_equal(weights(other.output), weights(first.output))
+
+
+def test_a_checkpoint_is_measured_without_training(
+    make: Callable[..., PretrainingSettings], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = pretrain(make(eval_lengths=(16,)))
+    more: dict[str, Any] = {"architecture": None, "initial": str(first.output), "max_steps": 0, "eval_lengths": (16,)}
+    settings = make(output=tmp_path / "measured", seed=7, **more)
+    with pytest.raises(SystemExit) as stop:
+        main(shlex.split(as_command("pretrain", settings))[1:])
+    assert stop.value.code == 0
+    measured = read_json(tmp_path / "measured" / "results.json")
+    assert measured["metrics"]["validation"] == pytest.approx(first.metrics["validation"])
+    assert measured["measures"]["by_length"]["16"] == pytest.approx(first.measures["by_length"]["16"])
+    assert measured["steps"] == measured["measures"]["tokens"] == 0
+    assert "a second" not in capsys.readouterr().out
+    assert_states_equal(weights(tmp_path / "measured"), weights(first.output))
+
+
+def test_a_checkpoint_with_another_tokenizer(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    settings = make(architecture=None, initial=str(tmp_path / "small"))
+    small = load_preset("tiny").to_dict() | {"vocab_size": len(WORDS) - 1}
+    ConvBertCompositeConfig(**small).save_pretrained(tmp_path / "small")
+    with pytest.raises(ValueError, match=f"has {len(WORDS) - 1} tokens"):
+        pretrain(settings)
+    assert not settings.output.exists()
 
 
 def test_models_of_transformers_take_the_same_path(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
@@ -737,7 +770,9 @@ def test_wrong_architectures(changes: dict[str, Any], message: str, make: Callab
         ({"mlm_probability": 0.0}, "--mlm-probability must lie between 0 and 1"),
         ({"max_length": 4}, "--max-length must be at least 5"),
         ({"accumulate": 3}, "--accumulate 3 must divide --batch-size 8"),
-        ({"max_steps": 0}, "--max-steps must be at least 1"),
+        ({"max_steps": -1}, "--max-steps must be at least 0"),
+        ({"initial": "there"}, "--architecture for random weights or --initial for a checkpoint, one of the two"),
+        ({"architecture": None}, "--architecture for random weights or --initial"),
     ],
 )
 def test_wrong_settings(changes: dict[str, Any], message: str, make: Callable[..., PretrainingSettings]) -> None:

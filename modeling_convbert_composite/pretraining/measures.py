@@ -17,29 +17,32 @@ from modeling_convbert_composite.pretraining.masking import IGNORED
 from modeling_convbert_composite.pretraining.prepared import PreparedData
 
 
-def token_scores(logits: Any, labels: Any) -> tuple[torch.Tensor, ...]:
-    """Of every token its loss and whether it is predicted right, (B, L) each: far less to keep than logits."""
-    words = logits[0] if isinstance(logits, tuple) else logits
-    targets = labels[0] if isinstance(labels, (tuple, list)) else labels
-    losses = torch.nn.functional.cross_entropy(
-        words.float().transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
-    )
-    scores: tuple[torch.Tensor, ...] = (losses, (words.argmax(-1) == targets).float())
-    if isinstance(labels, (tuple, list)) and len(labels) > 1:
-        scores = (*scores, logits[1].argmax(-1))
-    return scores
+def token_scores(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Of every token to predict its loss and whether it is predicted right, (B, L) each, 0 elsewhere: far less to keep
+    than logits.
+
+    Args:
+        logits: (N, vocabulary), of the N tokens with a label. labels: (B, L).
+    """
+    chosen = labels != IGNORED
+    losses, right = (torch.zeros(labels.shape, device=labels.device) for _ in range(2))
+    targets = labels[chosen]
+    losses[chosen] = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
+    right[chosen] = (logits.argmax(-1) == targets).float()
+    return losses, right
 
 
 def masked_metrics(outputs: EvalPrediction) -> dict[str, float]:
     """Mean over all masked tokens of the split, whatever the batches; accuracy of the order of pairs."""
     labels: Any = outputs.label_ids
-    words = labels[0] if isinstance(labels, (tuple, list)) else labels
+    words, *order_labels = labels if isinstance(labels, (tuple, list)) else (labels,)
     predictions: Any = outputs.predictions
     losses, right, *order = predictions
     masked = words != IGNORED
     found = {"mlm_loss": float(losses[masked].mean()), "masked_accuracy": float(right[masked].mean())}
     if order:
-        found["sentence_order_accuracy"] = float((order[0] == labels[1]).mean())
+        found["sentence_order_accuracy"] = float((order[0] == order_labels[0]).mean())
     return found
 
 

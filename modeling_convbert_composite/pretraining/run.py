@@ -94,22 +94,37 @@ def pretrain(settings: PretrainingSettings) -> PretrainingResult:
     run = Run(settings, tokenizer, model, data)
     trainer = build_trainer(run, arguments)
     folder.prepare()
-    trained = trainer.train(resume_from_checkpoint=folder.last_checkpoint())
-    return finish(run, trainer, trained.metrics["train_runtime"])
+    seconds = 0.0
+    if settings.max_steps:
+        trained = trainer.train(resume_from_checkpoint=folder.last_checkpoint())
+        seconds = trained.metrics["train_runtime"]
+    return finish(run, trainer, seconds)
+
+
+def source_config(settings: PretrainingSettings) -> PreTrainedConfig:
+    """The config of a preset, of a folder, or of the checkpoint to go on from."""
+    if settings.initial is not None:
+        return AutoConfig.from_pretrained(settings.initial)
+    name = str(settings.architecture)
+    if name in list_presets():
+        return load_preset(name)
+    if (Path(name) / "config.json").is_file():
+        return AutoConfig.from_pretrained(name)
+    raise ValueError(
+        f"--architecture must be a preset ({', '.join(list_presets())}) or a folder with config.json, got {name!r}."
+    )
 
 
 def build_config(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -> PreTrainedConfig:
-    """The config of a preset or a folder, with the tokenizer's vocabulary and the fields that `settings` change."""
-    if settings.architecture in list_presets():
-        config: PreTrainedConfig = load_preset(settings.architecture)
-    elif (Path(settings.architecture) / "config.json").is_file():
-        config = AutoConfig.from_pretrained(settings.architecture)
-    else:
+    """The config with the tokenizer's vocabulary and the fields that `settings` change."""
+    config = source_config(settings)
+    if settings.initial is not None and config.vocab_size < len(tokenizer):
         raise ValueError(
-            f"--architecture must be a preset ({', '.join(list_presets())}) or a folder with config.json, "
-            f"got {settings.architecture!r}."
+            f"{settings.initial} has {config.vocab_size} tokens, {settings.tokenizer} {len(tokenizer)}: "
+            "--tokenizer must be that of the checkpoint."
         )
-    changes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id} | fields_of(settings.fields)
+    size = config.vocab_size if settings.initial is not None else len(tokenizer)
+    changes = {"vocab_size": size, "pad_token_id": tokenizer.pad_token_id} | fields_of(settings.fields)
     if settings.dropout is not None:
         changes |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), settings.dropout)
     unknown = [name for name in changes if not hasattr(config, name)]
@@ -144,7 +159,7 @@ def build_model(settings: PretrainingSettings, config: PreTrainedConfig) -> PreT
     auto_class = AutoModelForPreTraining if settings.sentence_order else AutoModelForMaskedLM
     attention = {} if settings.attention is None else {"attn_implementation": settings.attention}
     if settings.initial is not None:
-        model = auto_class.from_pretrained(settings.initial, dtype=torch.float32, **attention)
+        model = auto_class.from_pretrained(settings.initial, config=config, dtype=torch.float32, **attention)
     else:
         model = auto_class.from_config(config, **attention)
     if settings.gradient_checkpointing:
@@ -180,7 +195,6 @@ def build_trainer(run: Run, arguments: TrainingArguments) -> CompositeTrainer:
         validation_collator=collator(run, VALIDATION_SEED),
         processing_class=run.tokenizer,
         compute_metrics=masked_metrics,
-        preprocess_logits_for_metrics=token_scores,
         kernels=KernelRates(
             settings.kernel_learning_rate, settings.fixed_kernel_learning_rate, settings.kernel_weight_decay
         ),
@@ -209,9 +223,7 @@ def states_to_predict(model: PreTrainedModel, labels: torch.Tensor) -> Iterator[
 
 
 class PretrainingTrainer(CompositeTrainer):
-    """
-    Validates with masks of its own, the same at every evaluation; trains on the logits of the tokens to predict alone.
-    """
+    """Validates with masks of its own, the same at every evaluation; makes logits of the tokens to predict alone."""
 
     def __init__(self, *args: Any, validation_collator: MaskedBatch, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -223,6 +235,15 @@ class PretrainingTrainer(CompositeTrainer):
             return super().compute_loss(model, inputs, *args, **kwargs)
         with states_to_predict(self.accelerator.unwrap_model(model), inputs["labels"]) as labels:
             return super().compute_loss(model, {**inputs, "labels": labels}, *args, **kwargs)
+
+    def prediction_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The loss, the scores of every token (see `token_scores`), and the labels."""
+        labels = inputs["labels"]
+        with states_to_predict(self.accelerator.unwrap_model(model), labels) as few:
+            loss, logits, _ = super().prediction_step(model, {**inputs, "labels": few}, *args, **kwargs)
+        words, *order = logits if isinstance(logits, tuple) else (logits,)
+        scores = (*token_scores(words[0], labels), *(answer.argmax(-1) for answer in order))
+        return loss, scores, tuple(inputs[name] for name in self.label_names)
 
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> Any:
         return self.with_validation_masks(super().get_eval_dataloader, *args, **kwargs)
@@ -289,7 +310,9 @@ def write_results(run: Run, result: PretrainingResult, steps: int) -> None:
     run.tokenizer.save_pretrained(output)
     records.write_lines(output / "log.jsonl", result.history)
     records.write_text(output / "results.md", results_table(result.metrics["validation"], result.measures))
-    if not records.plot_history(result.history, output / "training.png", f"Pre-training: {settings.architecture}"):
+    if not records.plot_history(
+        result.history, output / "training.png", f"Pre-training: {settings.architecture or settings.initial}"
+    ):
         result.notes.append("No plots: they need the extra `plot` (matplotlib).")
     elif result.measures["by_length"]:
         plot_lengths(result.measures["by_length"], output / "lengths.png")

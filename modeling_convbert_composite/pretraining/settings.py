@@ -12,10 +12,13 @@ from modeling_convbert_composite.settings import at_least, setting
 class PretrainingSettings:
     """One pre-training run. The paper's recipe is the default. Lengths are in tokens, rates per optimiser step."""
 
-    architecture: str = setting(help="What to train: a preset, or a folder with the config.json of any model.")
     tokenizer: Path = setting(help="Folder of the tokenizer.")
     output: Path = setting(help="Folder to write the model and its results to.")
 
+    architecture: str | None = setting(
+        None, help="What to train from random weights: a preset, or a folder with the config.json of any model."
+    )
+    initial: str | None = setting(None, help="In its place: a checkpoint to go on from.")
     data: tuple[Path, ...] = setting((), help="Files of text: .txt (one sentence a line, blank lines between texts), "
                                               ".jsonl or .parquet (one text a row).")  # fmt: skip
     dataset: str | None = setting(None, help="In place of files: a folder of datasets' save_to_disk, or a name.")
@@ -39,9 +42,8 @@ class PretrainingSettings:
     whole_words: bool = setting(False, help="Mask whole words.")
     sentence_order: bool = setting(False, help="Predict as well whether the two lines of a pair were swapped.")
 
-    initial: str | None = setting(None, help="Checkpoint to start from instead of random weights.")
     fields: tuple[str, ...] = setting((), help="Config fields to change: name=value,name=value.")
-    max_steps: int = setting(1_000_000, help="Optimiser steps.")
+    max_steps: int = setting(1_000_000, help="Optimiser steps; 0 measures without training.")
     batch_size: int = setting(32, help="Inputs per optimiser step, over all processes and accumulated batches.")
     accumulate: int = setting(1, help="Forward passes that an optimiser step is divided into.")
     eval_batch_size: int = setting(64, help="Inputs per batch in evaluation, over all processes.")
@@ -76,7 +78,10 @@ class PretrainingSettings:
     def __post_init__(self) -> None:
         if (not self.data) == (self.dataset is None):
             raise ValueError("Give the text as --data FILES or as --dataset FOLDER-OR-NAME, one of the two.")
-        sizes = ("max_steps", "batch_size", "accumulate", "eval_batch_size", "eval_steps", "save_steps", "limit")
+        if (self.architecture is None) == (self.initial is None):
+            raise ValueError("Give --architecture for random weights or --initial for a checkpoint, one of the two.")
+        at_least(self, ("max_steps",), 0)
+        sizes = ("batch_size", "accumulate", "eval_batch_size", "eval_steps", "save_steps", "limit")
         at_least(self, sizes, 1)
         at_least(self, ("max_length",), 5)
         if not 0 < self.mlm_probability < 1:
