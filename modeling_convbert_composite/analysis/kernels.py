@@ -157,14 +157,14 @@ def plot_kernels(kernels: Kernels, path: Path) -> None:
 
 
 def analyse_kernels(
-    model: str, output: Path, texts: list[str] | None = None, image: str = "png", revision: str | None = None
+    model: str, output: Path, texts: list[str] | None = None, image: str | None = "png", revision: str | None = None
 ) -> list[Path]:
     """
     Writes `kernels.csv`, and a plot for each kind of kernel, to the folder `output`.
 
     Args:
         model: folder or repository id. texts: to average query kernels over; without them fixed kernels alone.
-        image: png or svg.
+        image: png or svg; None = no plots.
 
     Returns:
         The files.
@@ -189,7 +189,7 @@ def analyse_kernels(
     output.mkdir(parents=True, exist_ok=True)
     files = [output / "kernels.csv"]
     write_csv(kernels, files[0])
-    for kernel in kernels:
+    for kernel in kernels if image else ():
         files.append(output / f"{kernel.kind}-kernels.{image}")
         plot_kernels(kernel, files[-1])
     return files

@@ -1,0 +1,24 @@
+# Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
+"""The trained checkpoints that the package ships, each a folder with its card."""
+
+from pathlib import Path
+
+
+FOLDER = Path(__file__).parent
+
+
+def list_checkpoints() -> list[str]:
+    """Names of the shipped checkpoints."""
+    return sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
+
+
+def checkpoint_path(name: str) -> Path:
+    """
+    The folder of a shipped checkpoint, for `AutoModel.from_pretrained` and the tokenizer alike.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name not in list_checkpoints():
+        raise ValueError(f"There is no shipped checkpoint {name!r}; there are: {', '.join(list_checkpoints())}.")
+    return FOLDER / name
