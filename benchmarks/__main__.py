@@ -2,6 +2,7 @@
 """
 `python -m benchmarks run [--quick]` measures and writes JSON, Markdown and a plot; `compare` sets two runs side by
 side and fails if a path of ours became slower by more than noise. All ratios are to plain sdpa in the same run.
+`pretraining` prints tokens per second beside transformers' BERT.
 """
 
 import argparse
@@ -124,6 +125,14 @@ def compare(options: argparse.Namespace) -> None:
     sys.exit(1 if slower else 0)
 
 
+def pretraining(options: argparse.Namespace) -> None:
+    from .pretraining import measure, table
+
+    torch.set_num_threads(options.threads)
+    print(report.machine("cpu"))
+    print(table(measure(options.rounds)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     verbs = parser.add_subparsers(required=True)
@@ -141,6 +150,10 @@ def main() -> None:
     verb.add_argument("before", type=Path, nargs="?", default=BASELINE_FILE)
     verb.add_argument("after", type=Path, nargs="?", default=Path("build/benchmarks/results.json"))
     verb.set_defaults(function=compare)
+    verb = verbs.add_parser("pretraining", help="tokens per second beside transformers' BERT, and waits for data")
+    verb.add_argument("--threads", type=int, default=torch.get_num_threads())
+    verb.add_argument("--rounds", type=int, default=5, help="turns of each contender")
+    verb.set_defaults(function=pretraining)
     verb = verbs.add_parser("peak", help="(used by `run`) peak bytes of one contender in this process")
     verb.add_argument("name")
     verb.add_argument("case", type=json.loads)
