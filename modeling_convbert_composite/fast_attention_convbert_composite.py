@@ -5,7 +5,8 @@ Composite attention in plain torch at a price near that of plain attention, and 
 The kernel terms of a layer are small tables of slot scores; spread over all pairs they would be a (B, H, L, L) tensor,
 which costs more to write and read than the attention itself. So the work is cut into tiles of some texts, heads and
 queries, whose part of that tensor stays in the processor's cache: memory grows linearly with the length, in training
-too, where the backward pass makes each tile again instead of keeping it.
+too, where the backward pass makes each tile again instead of keeping it. Only short inputs, whose weights are no
+larger than some query tensors, have them kept.
 
 Letters as in `attention_convbert_composite.py`: B batch, H heads, L length, D head size, K half-width, R = 2K + 1.
 """
@@ -34,6 +35,8 @@ from .attention_convbert_composite import (
 TILE = {"cpu": 2**18}
 LARGE_TILE = 2**28
 TILE_QUERIES = {"cpu": 256}
+# The longest input whose weights are kept for the backward pass, in head sizes.
+KEPT_LENGTH = 2
 
 
 class KernelTerms(NamedTuple):
@@ -250,7 +253,8 @@ def keep_of(scores: torch.Tensor, dropout: float, seed: int) -> torch.Tensor:
 
 class TiledAttention(torch.autograd.Function):
     """
-    Attention tile by tile. Keeps its arguments and its output, and makes everything else again when it goes back.
+    Attention tile by tile. Keeps its arguments, its output and the weights of short inputs, and makes everything else
+    again when it goes back.
 
     `query`, `key`, `value` (B, H, L, D), the slots of `terms` apart so that they get gradients, `mask` additive or
     None, `borders` (B, L, 2) or None; `seed` of the dropout -> (B, L, H, D).
@@ -273,25 +277,30 @@ class TiledAttention(torch.autograd.Function):
         seed: int,
     ) -> torch.Tensor:
         terms = KernelTerms(query_slots, key_slots, kernel_size, window)
-        output = tiled_attention(query, key, value, terms, mask, borders, scaling, dropout, seed)
-        ctx.save_for_backward(query, key, value, query_slots, key_slots, mask, borders, output)
+        kept = memory_for_weights(query)
+        output = tiled_attention(query, key, value, terms, mask, borders, scaling, dropout, seed, kept)
+        ctx.save_for_backward(query, key, value, query_slots, key_slots, mask, borders, output, kept)
         ctx.settings = kernel_size, window, scaling, dropout, seed
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, outer: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        query, key, value, query_slots, key_slots, mask, borders, output = ctx.saved_tensors
+        query, key, value, query_slots, key_slots, mask, borders, output, kept = ctx.saved_tensors
         outer, output = outer.transpose(1, 2), output.transpose(1, 2)
         kernel_size, window, scaling, dropout, seed = ctx.settings
         terms = KernelTerms(query_slots, key_slots, kernel_size, window)
         sums = Sums(query, key, value, query_slots, key_slots)
         with torch.autocast(query.device.type, enabled=False):
             for number, tile in enumerate(tiles(query, borders)):
-                bias = tile_bias(tile, terms, mask, borders, query)
                 parts = tile.of_queries(query), tile.of_keys(key), tile.of_keys(value)
                 outers = tile.of_queries(outer), tile.of_queries(output)
-                tile_backward(tile, parts, outers, bias, terms, scaling, dropout, seed + number, sums)
+                if kept is None:
+                    bias = tile_bias(tile, terms, mask, borders, query)
+                    weights = signed_weights(parts[0], parts[1], bias, scaling, dropout, seed + number)
+                else:
+                    weights = tile.of_pairs(kept)
+                tile_backward(tile, parts, outers, weights, terms, scaling, dropout, sums)
         return (*sums.gradients(), None, None, None, None, None, None, None)
 
 
@@ -332,30 +341,30 @@ def tile_backward(
     tile: Tile,
     parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     outers: tuple[torch.Tensor, torch.Tensor],
-    bias: torch.Tensor | None,
+    signed: torch.Tensor,
     terms: KernelTerms,
     scaling: float,
     dropout: float,
-    seed: int,
     sums: Sums,
 ) -> None:
-    """Adds a tile's gradients to `sums`. `parts`: query, key and value; `outers`: outer gradient and output."""
+    """
+    Adds a tile's gradients to `sums`. `parts`: query, key and value; `outers`: outer gradient and output; `signed`:
+    see `signed_weights`.
+    """
     query, key, value = parts
     outer, output = outers
     # The sum of weight times gradient over a row is that of output times outer gradient over the channels.
     means = (outer.to(wide(outer.dtype)) * output.to(wide(outer.dtype))).sum(-1, keepdim=True)
-    weights = tile_weights(query, key, bias, scaling)
+    weights, left = (signed.abs(), signed.clamp(min=0)) if dropout else (signed, signed)
     if dropout:
         outer = outer / (1 - dropout)
-    gradient = (outer @ value.transpose(-1, -2)).to(weights.dtype)  # of the weights after dropout
-    kept = weights
-    if dropout:
-        keep = keep_of(weights, dropout, seed)
-        kept = weights * keep
-        gradient *= keep
-    tile.of_keys(sums.value).add_(kept.to(query.dtype).transpose(-1, -2) @ outer)
+    gradient = (outer @ value.transpose(-1, -2)).to(weights.dtype)  # of the weights that dropout left
+    tile.of_keys(sums.value).add_(left.to(query.dtype).transpose(-1, -2) @ outer)
     memory, scores = with_margins(weights, terms.kernel_size)
-    torch.mul(gradient.sub_(means), weights, out=scores)
+    if dropout:
+        torch.mul(gradient, left, out=scores).addcmul_(weights, means, value=-1)
+    else:
+        torch.mul(gradient.sub_(means), weights, out=scores)
     narrow = scores.to(query.dtype)
     tile.of_queries(sums.query).copy_((narrow @ key).mul_(scaling))
     tile.of_keys(sums.key).add_(narrow.transpose(-1, -2) @ query, alpha=scaling)
@@ -380,6 +389,25 @@ def tile_weights(query: torch.Tensor, key: torch.Tensor, bias: torch.Tensor | No
     return (scores if bias is None else scores.add_(bias)).softmax(-1)
 
 
+def signed_weights(
+    query: torch.Tensor, key: torch.Tensor, bias: torch.Tensor | None, scaling: float, dropout: float, seed: int
+) -> torch.Tensor:
+    """A tile's weights, those that dropout takes away with a minus sign: one tensor tells both."""
+    weights = tile_weights(query, key, bias, scaling)
+    return weights.mul_(keep_of(weights, dropout, seed).mul_(2).sub_(1)) if dropout else weights
+
+
+def memory_for_weights(query: torch.Tensor) -> torch.Tensor | None:
+    """
+    (B, H, L, L), if that is no more than a few times the queries (B, H, L, D): then it is cheaper to keep the weights
+    than to make them again. In narrow dtypes weights are twice as wide, and made again.
+    """
+    batch, heads, length, head_size = query.shape
+    if length > KEPT_LENGTH * head_size or query.dtype != wide(query.dtype):
+        return None
+    return query.new_empty(batch, heads, length, length)
+
+
 def tiled_attention(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -390,18 +418,21 @@ def tiled_attention(
     scaling: float,
     dropout: float,
     seed: int,
+    kept: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """What `TiledAttention` computes, without gradients: (B, L, H, D)."""
+    """What `TiledAttention` computes, without gradients: (B, L, H, D). Signed weights go to `kept`, (B, H, L, L)."""
     output = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
     with torch.autocast(query.device.type, enabled=False):
         for number, tile in enumerate(tiles(query, borders)):
             bias = tile_bias(tile, terms, mask, borders, query)
             parts = tile.of_queries(query), tile.of_keys(key), tile.of_keys(value)
             target = tile.of_queries(output.transpose(1, 2))
-            if dropout:
-                weights = tile_weights(parts[0], parts[1], bias, scaling)
-                weights.mul_(keep_of(weights, dropout, seed + number))
-                target.copy_((weights.to(query.dtype) @ parts[2]).div_(1 - dropout))
+            if dropout or kept is not None:
+                weights = signed_weights(parts[0], parts[1], bias, scaling, dropout, seed + number)
+                if kept is not None:
+                    tile.of_pairs(kept).copy_(weights)
+                left = weights.clamp_(min=0) if dropout else weights
+                target.copy_((left.to(query.dtype) @ parts[2]).div_(1 - dropout))
             else:
                 target.copy_(nn.functional.scaled_dot_product_attention(*parts, attn_mask=bias, scale=scaling))
     return output

@@ -161,14 +161,16 @@ def test_kernel_gradients_by_finite_differences() -> None:
 
 
 @paths
+@pytest.mark.parametrize("kept_length", (0, 2))
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
 def test_dropout_drops_the_same_weights_in_both_directions(
-    path: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    path: str, kept_length: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Values that are a unit matrix show the weights, so that the reference can be told which were kept."""
     # Several tiles, which draw each for themselves.
     monkeypatch.setattr(fast, "TILE", {"cpu": 3000})
     monkeypatch.setattr(fast, "TILE_QUERIES", {"cpu": 30})
+    monkeypatch.setattr(fast, "KEPT_LENGTH", kept_length)
     length, rate = 70, 0.3
     inputs = make_inputs(Shape(2, 2, length, length, 5, "query", True, "padding", dtype=dtype)).to(dtype)
     inputs.value = torch.eye(length, dtype=dtype).expand(2, 2, -1, -1).contiguous().requires_grad_()
@@ -189,6 +191,33 @@ def test_dropout_drops_the_same_weights_in_both_directions(
         strict=True,
     ):
         assert worst(one, other) <= 2 * TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dropout", (0.0, 0.3))
+def test_weights_are_kept_for_short_inputs_alone(dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept or made again, gradients are the same; what is kept never grows faster than the queries."""
+    made: list[int] = []
+    memory_for_weights = fast.memory_for_weights
+
+    def watch(query: torch.Tensor) -> torch.Tensor | None:
+        kept = memory_for_weights(query)
+        made.append(0 if kept is None else kept.numel() // query.numel())
+        return kept
+
+    monkeypatch.setattr(fast, "memory_for_weights", watch)
+    for length, size, expected in ((32, 16, 2), (33, 16, 0), (128, 64, 2), (512, 64, 0)):
+        inputs = make_inputs(Shape(2, 2, length, size, 9, "query", True, "padding")).to(torch.float32)
+        outer = torch.randn(2, 2, length, size)
+        gradients = []
+        for longest in (2, 0):
+            monkeypatch.setattr(fast, "KEPT_LENGTH", longest)
+            torch.manual_seed(4)
+            gradients.append(
+                torch.autograd.grad(fast.fast_attention(*inputs.arguments(dropout)), inputs.leaves, outer)
+            )
+        assert made[-2:] == [expected, 0]
+        for one, other in zip(*gradients, strict=True):
+            torch.testing.assert_close(one, other)
 
 
 @paths
