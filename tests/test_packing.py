@@ -3,10 +3,11 @@
 
 import pytest
 import torch
-from helpers import HEADS, OPTIONS, needs_kernel, random_ids, randomise, tiny_config
+from helpers import HEADS, OPTIONS, needs_kernel, random_ids, randomise, text_batch, tiny_config
 
 from modeling_convbert_composite import ConvBertCompositeForMaskedLM, ConvBertCompositeModel
 from modeling_convbert_composite.packing_convbert_composite import positions_in_texts, text_borders, text_starts
+from modeling_convbert_composite.unpadding import pad_again, unpad
 
 
 LENGTHS = (9, 1, 14, 3)
@@ -152,3 +153,39 @@ def test_wrong_shapes_are_refused() -> None:
         model(ids, sequence_ids=torch.zeros(2, 5, dtype=torch.long))
     with pytest.raises(ValueError, match=r"`attention_mask` must have the shape \(2, 6\)"):
         model(ids, sequence_ids=torch.zeros_like(ids), attention_mask=torch.ones(2, 6, 6))
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_unpadded_batches_give_what_padded_ones_give(option: str) -> None:
+    """States at tokens, and the loss with labels, types and left padding."""
+    config = tiny_config(**OPTIONS[option])
+    model = randomise(ConvBertCompositeForMaskedLM(config)).double().eval()
+    batch = text_batch(config, batch=4, length=13)
+    if config.position_embedding_type == "none":
+        # With a table, padding on the left would move the positions of a text.
+        batch["attention_mask"][0, :3] = 0
+    if not config.type_vocab_size:
+        del batch["token_type_ids"]
+    mask = batch["attention_mask"]
+    batch["labels"] = batch["input_ids"].masked_fill(mask == 0, -100)
+    row = unpad(batch)
+    assert {tuple(value.shape) for value in row.values()} == {(1, int(mask.sum()))}
+    packed, padded = model(**row), model(**batch)
+    if config.dynamic_convolution_mode == "convbert" and config.dynamic_convolution_heads:
+        return  # reads padding, as its original does
+    torch.testing.assert_close(packed.loss, padded.loss)
+    expected = padded.logits.masked_fill(mask[..., None] == 0, 0)
+    torch.testing.assert_close(pad_again(packed.logits, mask), expected)
+
+
+def test_what_cannot_be_unpadded() -> None:
+    ids, mask = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 5, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"must have two dimensions, .* got None"):
+        unpad({"input_ids": ids})
+    with pytest.raises(ValueError, match=r"must have two dimensions, .* got \(2, 1, 5, 5\)"):
+        unpad({"input_ids": ids, "attention_mask": torch.ones(2, 1, 5, 5)})
+    with pytest.raises(ValueError, match=r"labels must have a value for every token, \(2, 5\), got the shape \(2,\)"):
+        unpad({"input_ids": ids, "attention_mask": mask, "labels": torch.ones(2)})
+    mask[0, 3:] = 0
+    with pytest.raises(ValueError, match=r"must be \(1, 8, ...\) for this mask, got \(1, 10, 4\)"):
+        pad_again(torch.ones(1, 10, 4), mask)
