@@ -33,7 +33,7 @@ def unpad(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def pad_again(row: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
     """
-    What a model gives for every token of such a row (1, N, ...), in the places of the batch: (B, L, ...), 0 at padding.
+    What a model gives for the tokens of such a row (1, N, ...), in the places of the batch: (B, L, ...), 0 at padding.
 
     Raises:
         ValueError: the row has another number of tokens than the mask.
