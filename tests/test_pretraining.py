@@ -831,3 +831,35 @@ def test_two_processes_give_the_weights_of_one(make: Callable[..., PretrainingSe
         assert torch.allclose(weights(tmp_path / "two")[name], tensor, atol=1e-5), name
     found = read_json(tmp_path / "two" / "results.json")["metrics"]
     assert found["validation"] == pytest.approx(alone.metrics["validation"], abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_sharded_parameters_get_the_gradients_of_one_process(tmp_path: Path) -> None:
+    """FSDP on two CPU processes, by torch itself: accelerate has it for accelerators only."""
+    torch.manual_seed(0)
+    model = AutoModelForMaskedLM.from_config(load_preset("tiny")).train()
+    model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.0
+    model.save_pretrained(tmp_path)
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path).train()
+    ids = torch.randint(5, 100, (4, 12))
+    labels = torch.where(torch.rand(4, 12) < 0.3, ids, IGNORED)
+    torch.save({"input_ids": ids, "labels": labels}, tmp_path / "batch.pt")
+    torch.save((labels != IGNORED).sum(), tmp_path / "items.pt")
+    model(input_ids=ids, labels=labels).loss.backward()
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29617"]
+    command += [str(Path(__file__).with_name("sharded_step.py")), str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    assert result.returncode == 0, result.stderr[-3000:]
+    found = load_file(tmp_path / "gradients.safetensors")
+    expected = {name: part.grad for name, part in model.named_parameters() if part.grad is not None}
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_a_folder_that_cannot_be_written(make: Callable[..., PretrainingSettings]) -> None:
+    """Even root writes no files below /proc. Nothing has been trained by then."""
+    with pytest.raises(OSError):
+        pretrain(make(output=Path("/proc/nowhere")))
