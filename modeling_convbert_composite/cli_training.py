@@ -106,7 +106,7 @@ training_verbs.command(
     epilog='Example: convbert-composite kernels ./composite --output ./plots --text "The state is strong."',
 )
 def kernels(
-    model: Annotated[str, typer.Argument(help="Folder or repository id of a model.")],
+    model: Annotated[str, typer.Argument(help="Folder or repository id of a model, or `mini`, which is shipped.")],
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("kernels"),
     text: Annotated[str | None, typer.Option(help="A sentence whose query kernels to show.")] = None,
     text_file: Annotated[Path | None, typer.Option(help="File of text to average query kernels over.")] = None,

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import transformers
 
+from .checkpoints import find_model
 from .configuration_convbert_composite import ConvBertCompositeConfig
 from .modeling_convbert_composite import AUTO_MODEL_CLASSES, ConvBertCompositePreTrainedModel
 
@@ -62,6 +63,7 @@ class Named(torch.nn.Module):
 
 def load_model(folder: str | Path) -> ConvBertCompositePreTrainedModel:
     """The model that a checkpoint folder says it is, in float32, with the attention that graphs take."""
+    folder = find_model(folder)
     config = ConvBertCompositeConfig.from_pretrained(folder)
     if config.model_type != "convbert_composite" or not (Path(folder) / "config.json").exists():
         raise ValueError(f"{str(folder)!r} is not a folder of a convbert_composite model; `convert` makes one.")

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 import modeling_convbert_composite.demo as demo_module
-from modeling_convbert_composite.checkpoints import checkpoint_path, list_checkpoints
+from modeling_convbert_composite.checkpoints import checkpoint_path, find_model, list_checkpoints
 from modeling_convbert_composite.cli import main
 from modeling_convbert_composite.records import read_json
 
@@ -91,6 +91,23 @@ def best_word(text: str) -> str:
         logits = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32)(**inputs).logits[0]
     place = inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)
     return tokenizer.convert_ids_to_tokens(int(logits[place].argmax()))
+
+
+def test_verbs_take_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_model("mini") == str(checkpoint_path("mini"))
+    assert find_model("you/mini") == "you/mini"
+    rows = "text,label\nthe state is strong,good\nthe whale is white,bad\n" * 8
+    (tmp_path / "train.csv").write_text(rows)
+    recipe = "--task text-classification --train train.csv --epochs 1 --batch-size 8 --max-length 16 --output tuned"
+    for command in ("kernels mini --output plots", f"finetune --model mini {recipe}"):
+        with pytest.raises(SystemExit) as stop:
+            main(command.split())
+        assert stop.value.code == 0, command
+    assert read_json(tmp_path / "tuned" / "results.json")["base_model"] == "mini"
+    # What lies there under that name wins.
+    (tmp_path / "mini").mkdir()
+    assert find_model("mini") == "mini"
 
 
 def test_demo_without_a_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

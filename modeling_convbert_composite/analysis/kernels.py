@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 
 from modeling_convbert_composite.attention_convbert_composite import query_kernel
 from modeling_convbert_composite.cards import auto_class_of
+from modeling_convbert_composite.checkpoints import find_model
 from modeling_convbert_composite.configuration_convbert_composite import ConvBertCompositeConfig
 from modeling_convbert_composite.layers_convbert_composite import ConvBertCompositeSelfAttention
 
@@ -163,7 +164,8 @@ def analyse_kernels(
     Writes `kernels.csv`, and a plot for each kind of kernel, to the folder `output`.
 
     Args:
-        model: folder or repository id. texts: to average query kernels over; without them fixed kernels alone.
+        model: folder, repository id, or the name of a shipped checkpoint.
+        texts: to average query kernels over; without them fixed kernels alone.
         image: png or svg; None = no plots.
 
     Returns:
@@ -172,15 +174,16 @@ def analyse_kernels(
     Raises:
         ValueError: the model has no kernel to show.
     """
-    config = AutoConfig.from_pretrained(model, revision=revision or "main")
+    source: dict[str, Any] = {"pretrained_model_name_or_path": find_model(model), "revision": revision or "main"}
+    config = AutoConfig.from_pretrained(**source)
     if not isinstance(config, ConvBertCompositeConfig):
         raise ValueError(
             f"{model} is a {config.model_type}; only ConvBertComposite models have kernels. `convert` it."
         )
-    loaded = getattr(transformers, auto_class_of(config)).from_pretrained(model, revision=revision or "main")
+    loaded = getattr(transformers, auto_class_of(config)).from_pretrained(**source, dtype=torch.float32)
     found = [fixed_kernels(loaded)]
     if texts:
-        tokenizer = AutoTokenizer.from_pretrained(model, revision=revision or "main")
+        tokenizer = AutoTokenizer.from_pretrained(**source)
         found.append(query_kernels(loaded, tokenizer, texts))
     kernels = [kernel for kernel in found if kernel is not None]
     if not kernels:

@@ -22,3 +22,9 @@ def checkpoint_path(name: str) -> Path:
     if name not in list_checkpoints():
         raise ValueError(f"There is no shipped checkpoint {name!r}; there are: {', '.join(list_checkpoints())}.")
     return FOLDER / name
+
+
+def find_model(name: str | Path) -> str:
+    """What `from_pretrained` takes: for the name of a shipped checkpoint its folder, unless one of that name is here."""
+    text = str(name)
+    return str(checkpoint_path(text)) if text in list_checkpoints() and not Path(text).exists() else text

@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from modeling_convbert_composite import records
+from modeling_convbert_composite.checkpoints import find_model
 from modeling_convbert_composite.finetuning.examples import Examples
 from modeling_convbert_composite.finetuning.settings import FinetuningSettings
 from modeling_convbert_composite.finetuning.tables import Table, read_tables
@@ -113,7 +114,7 @@ def finetune(settings: FinetuningSettings, tables: dict[str, Table] | None = Non
 
 def load_tokenizer(settings: FinetuningSettings) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(
-        settings.model, revision=settings.revision or "main", trust_remote_code=settings.trust_remote_code
+        find_model(settings.model), revision=settings.revision or "main", trust_remote_code=settings.trust_remote_code
     )
 
 
@@ -123,7 +124,7 @@ def load_model(settings: FinetuningSettings, task: Task) -> PreTrainedModel:
         "revision": settings.revision or "main",
         "trust_remote_code": settings.trust_remote_code,
     }
-    config = AutoConfig.from_pretrained(settings.model, **source)
+    config = AutoConfig.from_pretrained(find_model(settings.model), **source)
     fields = task.config_fields()
     is_same_head = all(
         getattr(config, name, None) == value for name, value in fields.items() if name != "problem_type"
@@ -136,7 +137,7 @@ def load_model(settings: FinetuningSettings, task: Task) -> PreTrainedModel:
     if settings.attention is not None:
         source["attn_implementation"] = settings.attention
     model = task.auto_class.from_pretrained(
-        settings.model, config=config, ignore_mismatched_sizes=True, dtype=torch.float32, **source
+        find_model(settings.model), config=config, ignore_mismatched_sizes=True, dtype=torch.float32, **source
     )
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable()

@@ -24,7 +24,7 @@ TASK_NAMES = (
 class FinetuningSettings:
     """One fine-tuning run. Lengths are in tokens, rates per optimiser step, batches texts per optimiser step."""
 
-    model: str = setting(help="Checkpoint to start from: a folder or a repository id.")
+    model: str = setting(help="Checkpoint to start from: a folder, a repository id, or `mini`, which is shipped.")
     output: Path = setting(help="Folder to write the model, its results and predictions to.")
     task: str = setting(help=f"One of {', '.join(TASK_NAMES)}.")
 

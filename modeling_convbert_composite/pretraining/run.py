@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from modeling_convbert_composite import records
+from modeling_convbert_composite.checkpoints import find_model
 from modeling_convbert_composite.configuration import ConvBertCompositeConfig, list_presets, load_preset
 from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates, position_limit, shared_arguments
 from modeling_convbert_composite.pretraining.examples import Packer
@@ -84,7 +85,7 @@ def pretrain(settings: PretrainingSettings) -> PretrainingResult:
     if earlier is not None:
         notes = ["The run had come to its end already."]
         return PretrainingResult(settings.output, earlier["metrics"], earlier["measures"], earlier["history"], notes)
-    tokenizer = AutoTokenizer.from_pretrained(settings.tokenizer)
+    tokenizer = AutoTokenizer.from_pretrained(find_model(settings.tokenizer))
     config = build_config(settings, tokenizer)
     set_seed(settings.seed)
     model = build_model(settings, config)
@@ -104,7 +105,7 @@ def pretrain(settings: PretrainingSettings) -> PretrainingResult:
 def source_config(settings: PretrainingSettings) -> PreTrainedConfig:
     """The config of a preset, of a folder, or of the checkpoint to go on from."""
     if settings.initial is not None:
-        return AutoConfig.from_pretrained(settings.initial)
+        return AutoConfig.from_pretrained(find_model(settings.initial))
     name = str(settings.architecture)
     if name in list_presets():
         return load_preset(name)
@@ -159,7 +160,8 @@ def build_model(settings: PretrainingSettings, config: PreTrainedConfig) -> PreT
     auto_class = AutoModelForPreTraining if settings.sentence_order else AutoModelForMaskedLM
     attention = {} if settings.attention is None else {"attn_implementation": settings.attention}
     if settings.initial is not None:
-        model = auto_class.from_pretrained(settings.initial, config=config, dtype=torch.float32, **attention)
+        source = find_model(settings.initial)
+        model = auto_class.from_pretrained(source, config=config, dtype=torch.float32, **attention)
     else:
         model = auto_class.from_config(config, **attention)
     if settings.gradient_checkpointing:
