@@ -101,9 +101,9 @@ class Run:
     verb: str
     settings: Any
 
-    @property
-    def is_finished(self) -> bool:
-        return (self.settings.output / "results.json").is_file()
+
+def is_finished(folder: Path) -> bool:
+    return (folder / "results.json").is_file()
 
 
 def run_folder(root: Path, stage: str, variant: str, *parts: str) -> Path:
@@ -172,8 +172,9 @@ class Plan:
         return run_folder(self.root, "pretraining", variant, f"rate-{rate:g}", f"seed-{seed}")
 
     def best_rate(self, variant: str) -> float:
-        """The rate with the lowest validation loss under the first seed."""
-        losses = {rate: validation_loss(self.pretrained(variant, rate, SEEDS[0])) for rate in RATES}
+        """Of the rates that have been tried the one with the lowest validation loss under the first seed."""
+        folders = {rate: self.pretrained(variant, rate, SEEDS[0]) for rate in RATES}
+        losses = {rate: validation_loss(folder) for rate, folder in folders.items() if is_finished(folder)}
         return min(losses, key=lambda rate: losses[rate])
 
 
@@ -236,10 +237,11 @@ def downstream(plan: Plan) -> list[Run]:
         data = prepare(plan.root / "tasks" / task.replace(" ", "-"), splits)
         for seed in SEEDS:
             for variant in plan.variants:
-                source = plan.pretrained(variant, plan.best_rate(variant), seed)
+                rate = plan.best_rate(variant)
+                folder = run_folder(plan.root, "downstream", variant, f"rate-{rate:g}", task.replace(" ", "-"))
                 settings = FinetuningSettings(
-                    model=str(source),
-                    output=run_folder(plan.root, "downstream", variant, task.replace(" ", "-"), f"seed-{seed}"),
+                    model=str(plan.pretrained(variant, rate, seed)),
+                    output=folder / f"seed-{seed}",
                     **data,
                     **recipe,
                     max_length=LENGTH,
@@ -279,7 +281,7 @@ def execute(run: Run) -> None:
 
 
 def execute_all(runs: Iterable[Run], jobs: int, title: str) -> None:
-    todo = [run for run in runs if not run.is_finished]
+    todo = [run for run in runs if not is_finished(run.settings.output)]
     with ThreadPoolExecutor(jobs) as pool:
         list(tqdm(pool.map(lambda run: execute(run), todo), total=len(todo), desc=title, unit="run"))
 

@@ -39,7 +39,7 @@ def collect(root: Path) -> Found:
                 found["environment"] = found["environment"] or results["environment"]
                 found["floor"] = results["measures"]["floor"]
                 found[stage].append({"variant": variant} | pretraining_run(results, root))
-        for path in sorted(run_folder(root, "downstream", variant).glob("*/seed-*/results.json")):
+        for path in sorted(run_folder(root, "downstream", variant).glob("rate-*/*/seed-*/results.json")):
             found["downstream"].append({"variant": variant} | downstream_run(read_json(path), root))
     return found
 

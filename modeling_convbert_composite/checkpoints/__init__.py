@@ -25,6 +25,6 @@ def checkpoint_path(name: str) -> Path:
 
 
 def find_model(name: str | Path) -> str:
-    """What `from_pretrained` takes: for the name of a shipped checkpoint its folder, unless one of that name is here."""
+    """What `from_pretrained` takes: the folder of a shipped checkpoint for its name, unless there is one here."""
     text = str(name)
     return str(checkpoint_path(text)) if text in list_checkpoints() and not Path(text).exists() else text
