@@ -26,6 +26,7 @@ from transformers import (
 
 from modeling_convbert_composite import records
 from modeling_convbert_composite.configuration import ConvBertCompositeConfig, list_presets, load_preset
+from modeling_convbert_composite.named_datasets import repository_of
 from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates, position_limit, shared_arguments
 from modeling_convbert_composite.pretraining.examples import Packer
 from modeling_convbert_composite.pretraining.masking import IGNORED, MaskedBatch
@@ -321,6 +322,7 @@ def write_results(run: Run, result: PretrainingResult, steps: int) -> None:
         "command": as_command("pretrain", settings),
         "dataset": {
             "name": settings.dataset or ", ".join(path.name for path in settings.data),
+            "hub_id": repository_of(settings.dataset) if settings.dataset else None,
             "counts": {"train": len(run.data.train), "validation": len(run.data.validation)},
         },
         "metrics": result.metrics,
