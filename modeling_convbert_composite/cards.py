@@ -52,6 +52,9 @@ PLACE = "path/to/this/folder"
 
 REPOSITORY_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
+# Of a digest, so many tell data apart.
+DIGITS = 16
+
 # What is a matter of the source or of the author: taken over from the source, and never overwritten.
 CARRIED_KEYS = ("license", "license_name", "license_link", "language", "datasets", "base_model")
 
@@ -177,13 +180,16 @@ class Facts:
         return found if isinstance(found, str) else None
 
     def carried(self) -> dict[str, Any]:
-        """Metadata of the model that this one was made from."""
+        """Metadata of the model that this one was made from; its datasets, and the one that it was trained on here."""
         card = self.report.get("source_card")
         carried = {key: card[key] for key in CARRIED_KEYS if is_text(card.get(key))} if isinstance(card, dict) else {}
         carried |= self.base
         base = self.results.get("base_model")
         if isinstance(base, str) and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", base) and not Path(base).exists():
             carried["base_model"] = base
+        hub_id = self.dataset.get("hub_id")
+        if isinstance(hub_id, str) and REPOSITORY_ID.fullmatch(hub_id):
+            carried["datasets"] = list(dict.fromkeys([*as_list(carried.get("datasets")), hub_id]))
         return carried
 
     def metrics(self) -> list[Metric]:
@@ -200,9 +206,6 @@ class Facts:
         data = {**self.carried(), **{key: value for key, value in old.items() if value}}
         data |= {"library_name": "transformers", "pipeline_tag": TASKS[self.auto_class]}
         data["tags"] = list(dict.fromkeys([*data.get("tags", []), *TAGS]))
-        hub_id = self.dataset.get("hub_id")
-        if isinstance(hub_id, str) and REPOSITORY_ID.fullmatch(hub_id):
-            data.setdefault("datasets", [hub_id])
         metrics = self.metrics()
         if metrics:
             data.pop("model-index", None)
@@ -257,9 +260,8 @@ class Facts:
         counts |= {name: n for name, n in splits.items() if is_number(n)} if isinstance(splits, dict) else {}
         if counts:
             yield "Examples", ", ".join(f"{flat(name)} {int(value):,}" for name, value in counts.items())
-        for key, label in (("fingerprint", "Fingerprint of the data"),):
-            if isinstance(self.dataset.get(key), str):
-                yield label, flat(self.dataset[key])
+        if fingerprint := self.fingerprint():
+            yield "Fingerprint of the data", fingerprint
         if is_number(self.results.get("seed")):
             yield "Seed", str(self.results["seed"])
         if isinstance(self.results.get("command"), str):
@@ -267,6 +269,14 @@ class Facts:
         environment = cells(self.results.get("environment"))
         if environment:
             yield "Environment", ", ".join(f"{name} {value}" for name, value in environment)
+
+    def fingerprint(self) -> str:
+        """Of the data as a whole, or the beginning of each split's."""
+        found = self.dataset.get("fingerprint")
+        if isinstance(found, dict):
+            digests = {split: digest for split, digest in found.items() if isinstance(digest, str) and digest}
+            return ", ".join(f"{flat(split)} {flat(digest[:DIGITS])}" for split, digest in digests.items())
+        return flat(found) if isinstance(found, str) else ""
 
     def conversion(self) -> dict[str, Any] | None:
         """The conversion report in a form that the template can print."""
@@ -359,6 +369,11 @@ def flat(value: Any) -> str:
 
 def texts(values: Any) -> list[str]:
     return [flat(value) for value in values] if isinstance(values, list) else []
+
+
+def as_list(value: Any) -> list[Any]:
+    """Metadata may be a list, one value, or nothing."""
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def cells(values: Any) -> list[tuple[str, str]]:

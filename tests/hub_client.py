@@ -37,6 +37,7 @@ class Client:
             "HF_HUB_DISABLE_XET": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
             "DISABLE_SAFETENSORS_CONVERSION": "1",
             "TRANSFORMERS_VERBOSITY": "error",
             "HF_TOKEN": token or "",

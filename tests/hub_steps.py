@@ -174,6 +174,21 @@ def run_command(*arguments: str) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
+def run_command_as(token: str, *arguments: str) -> tuple[int, str, str]:
+    """The command line as somebody else, or with an empty token as nobody."""
+    from unittest.mock import patch
+
+    with patch.dict(os.environ, HF_TOKEN=token):
+        return run_command(*arguments)
+
+
+def push_dataset(folder: str, repo: str, **options: Any) -> None:
+    """The library's own way: `push_to_hub` of what a folder of `save_to_disk` holds."""
+    from datasets import load_from_disk
+
+    load_from_disk(folder).push_to_hub(repo, **options)
+
+
 def cached_files() -> list[str]:
     """Everything under the cache of this user, temporary files included."""
     home = Path(os.environ["HF_HOME"])

@@ -133,6 +133,25 @@ def test_results_become_training_results_and_model_index(folder: Path) -> None:
     }
 
 
+def test_data_of_the_hub(folder: Path) -> None:
+    """Named beside the data of the model that it was made from, unless the author says otherwise."""
+    digests = {"train": "0123456789abcdef" * 4, "validation": "fedcba9876543210" * 4, "test": None}
+    data = {"name": "you/reviews", "hub_id": "you/reviews", "fingerprint": digests}
+    base = folder.parent / "base"
+    base.mkdir()
+    (base / "README.md").write_text("---\ndatasets: wikipedia\n---\n")
+    give_results(folder, dataset=data, base_model=str(base))
+    write_card(folder)
+    card = card_of(folder)
+    assert card.data.datasets == ["wikipedia", "you/reviews"]
+    assert {result.dataset_type for result in card.data.eval_results} == {"you/reviews"}
+    fingerprint = "**Fingerprint of the data:** train 0123456789abcdef, validation fedcba9876543210\n"
+    assert fingerprint in card.text
+    write_card(folder, metadata={"datasets": ["mine"]})
+    write_card(folder)
+    assert card_of(folder).data.datasets == ["mine"]
+
+
 def test_new_results_take_the_place_of_old_ones(folder: Path) -> None:
     give_results(folder)
     write_card(folder)

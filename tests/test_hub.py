@@ -9,7 +9,9 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import datasets
 import hub_steps as steps
 import huggingface_hub
 import pytest
@@ -17,7 +19,10 @@ from helpers import ALL_HEADS
 from hub_client import Client, ClientError
 from hub_server import HubServer, User
 
+from modeling_convbert_composite.finetuning.tables import dataset_table
 from modeling_convbert_composite.modeling_convbert_composite import AUTO_MODEL_CLASSES
+from modeling_convbert_composite.pretraining import prepared
+from modeling_convbert_composite.records import read_json
 from modeling_convbert_composite.saved_files import code_files
 
 
@@ -504,3 +509,230 @@ def test_weights_alone_with_code_elsewhere(
         client.run(steps.resave_config, "ann/weights-only", str(tmp_path / f"{name}-config"))
         alone = json.loads((tmp_path / f"{name}-config" / "config.json").read_text())["auto_map"]
         assert alone == {"AutoConfig": "configuration_convbert_composite.ConvBertCompositeConfig"}
+
+
+# Datasets by name
+
+
+def reviews_of(names: list[str], **splits: int) -> datasets.DatasetDict:
+    """Reviews of so many rows a split, with classes of these names."""
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
+    made = {}
+    for split, count in splits.items():
+        rows = [{"text": f"the {split} cat {row}", "label": row % len(names)} for row in range(count)]
+        made[split] = datasets.Dataset.from_list(rows, features=features)
+    return datasets.DatasetDict(made)
+
+
+# The names of the classes in an order that is not the alphabet's.
+REVIEWS = reviews_of(["worst", "best"], train=20, validation=8, test=6)
+STARS = reviews_of(["one", "two", "three"], train=12, dev=6)
+
+
+@pytest.fixture(scope="module")
+def reviews(ann: Client, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A dataset with two configurations, as Parquet."""
+    folder = tmp_path_factory.mktemp("reviews")
+    for config, rows in {"default": REVIEWS, "stars": STARS}.items():
+        rows.save_to_disk(str(folder / config))
+        ann.run(steps.push_dataset, str(folder / config), "ann/reviews", config_name=config)
+    return "ann/reviews"
+
+
+@pytest.fixture(scope="module")
+def prose(ann: Client, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of texts that is in `ann/prose`."""
+    file = tmp_path_factory.mktemp("prose") / "train.jsonl"
+    texts = [f"the cat sat on mat {row % 7}\na dog ran under the house {row % 5}" for row in range(60)]
+    file.write_text("".join(json.dumps({"id": row, "text": text}) + "\n" for row, text in enumerate(texts)))
+    upload(ann, "ann/prose", {file.name: file.read_text()})
+    return file
+
+
+def upload(client: Client, repo: str, contents: dict[str, str]) -> None:
+    client.run(steps.api, "create_repo", repo, repo_type="dataset")
+    for path, text in contents.items():
+        options = {"path_or_fileobj": text.encode(), "path_in_repo": path, "repo_id": repo, "repo_type": "dataset"}
+        client.run(steps.api, "upload_file", **options)
+
+
+def test_a_dataset_repository_is_one_like_any_other(hub: HubServer, ann: Client) -> None:
+    """What clients ask besides loading; a model of the same name is another repository."""
+    here: dict[str, Any] = {"repo_id": "ann/twice", "repo_type": "dataset"}
+    upload(ann, "ann/twice", {"a.csv": "text\nx\n", "deep/er/b.csv": "text\ny\n"})
+    ann.run(steps.api, "create_repo", "ann/twice")
+    info = ann.run(steps.api, "dataset_info", "ann/twice")
+    assert [item["rfilename"] for item in info["siblings"]] == ["a.csv", "deep/er/b.csv"]
+    assert ann.run(steps.api, "list_repo_files", "ann/twice") == []
+    found = ann.run(steps.api, "get_paths_info", paths=["a.csv", "deep/er", "nothing"], **here)
+    assert [entry["path"] for entry in found] == ["a.csv", "deep/er"]
+    ann.run(steps.api, "move_repo", "ann/twice", "ann/moved", repo_type="dataset")
+    assert ann.run(steps.api, "list_repo_files", "ann/moved", repo_type="dataset") == ["a.csv", "deep/er/b.csv"]
+    ann.run(steps.api, "delete_repo", "ann/moved", repo_type="dataset")
+    assert {kind for kind, name in hub.store.repos if name in ("ann/twice", "ann/moved")} == {"models"}
+
+
+def finetuning(checkpoint: Path, output: Path, dataset: str, *more: str) -> list[str]:
+    """The command for a step of fine-tuning."""
+    flags = ["--model", str(checkpoint), "--output", str(output), "--dataset", dataset]
+    return ["finetune", *flags, "--task", "text-classification", "--max-steps", "1", *more]
+
+
+def pretraining(checkpoint: Path, output: Path, *more: str) -> list[str]:
+    """The command for a step of pre-training."""
+    flags = ["--architecture", "tiny", "--tokenizer", str(checkpoint), "--output", str(output)]
+    small = ["--max-steps", "1", "--max-length", "16", "--batch-size", "4", "--validation-share", "0.1"]
+    return ["pretrain", *flags, *small, *more]
+
+
+def test_finetuning_on_a_dataset_by_name(
+    hub: HubServer, ann: Client, reviews: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Its splits are found under their usual names; results and card name the repository, not a place on this disk."""
+    cases = {
+        "default": (REVIEWS, {"train": "train", "validation": "validation", "test": "test"}, []),
+        "stars": (STARS, {"train": "train", "validation": "dev"}, ["--dataset-config", "stars"]),
+    }
+    for config, (data, splits, flags) in cases.items():
+        output, start = tmp_path / config, len(hub.log)
+        code, _, error = ann.run(steps.run_command, *finetuning(checkpoint, output, reviews, *flags))
+        assert (code, error) == (0, "")
+        found = read_json(output / "results.json")
+        assert found["labels"] == data["train"].features["label"].names
+        assert (found["dataset"]["name"], found["dataset"]["hub_id"]) == (reviews, reviews)
+        assert found["dataset"]["counts"] == {split: len(data[name]) for split, name in splits.items()}
+        assert found["dataset"]["files"] == {split: f"{reviews} ({name})" for split, name in splits.items()}
+        digests = {split: dataset_table("", data[name]).digest for split, name in splits.items()}
+        assert found["dataset"]["fingerprint"] == digests
+        card = huggingface_hub.ModelCard.load(output / "README.md")
+        assert card.data.datasets == [reviews]
+        assert {result.dataset_type for result in card.data.eval_results} == {reviews}
+        assert f"train {digests['train'][:16]}, validation {digests['validation'][:16]}" in card.text
+        # The other configuration is left where it is.
+        sent = [entry.path for entry in hub.log[start:] if entry.path.endswith(".parquet")]
+        assert sent and all(("/stars/" in path) == (config == "stars") for path in sent)
+
+
+def test_glue_on_a_dataset_by_name(ann: Client, checkpoint: Path, tmp_path: Path) -> None:
+    """A task is a configuration; labels of the test split are hidden, as where it is public."""
+    label = datasets.ClassLabel(names=["not_equivalent", "equivalent"])
+    features = datasets.Features(
+        {"sentence1": datasets.Value("string"), "sentence2": datasets.Value("string"), "label": label}
+    )
+    splits = {}
+    for split in ("train", "validation", "test"):
+        labels = [-1] * 8 if split == "test" else [0, 1] * 4
+        columns = {"sentence1": ["the cat"] * 8, "sentence2": [f"a dog {row}" for row in range(8)], "label": labels}
+        splits[split] = datasets.Dataset.from_dict(columns, features=features)
+    datasets.DatasetDict(splits).save_to_disk(str(tmp_path / "data"))
+    ann.run(steps.push_dataset, str(tmp_path / "data"), "ann/glue", config_name="mrpc")
+    flags = ["--model", str(checkpoint), "--output", str(tmp_path / "out"), "--dataset", "ann/glue"]
+    small = ["--tasks", "MRPC", "--seeds", "1", "--no-from-mnli", "--steps-scale", "0.001", "--largest-batch", "4"]
+    code, out, error = ann.run(steps.run_command, "glue", *flags, *small)
+    assert code == 0, error
+    assert "MRPC" in out
+    found = read_json(tmp_path / "out" / "MRPC" / "seed-1" / "results.json")["dataset"]
+    assert (found["name"], found["hub_id"]) == ("GLUE MRPC", "ann/glue")
+    assert found["counts"] == dict.fromkeys(("train", "validation", "test"), 8)
+
+
+def test_a_private_dataset_by_name(hub: HubServer, ann: Client, checkpoint: Path, tmp_path: Path) -> None:
+    """Strangers learn as little as of one that is not there; with the owner's token it is read."""
+    REVIEWS.save_to_disk(str(tmp_path / "data"))
+    ann.run(steps.push_dataset, str(tmp_path / "data"), "ann/own-reviews", private=True)
+    assert hub.store.repos["datasets", "ann/own-reviews"].private
+    command = finetuning(checkpoint, tmp_path / "out", "ann/own-reviews")
+    for token in ("bob-writes", ""):
+        code, _, error = ann.run(steps.run_command_as, token, *command)
+        assert (code, error) == (1, no_dataset("ann/own-reviews"))
+        assert not (tmp_path / "out").exists()
+    code, _, error = ann.run(steps.run_command, *command)
+    assert (code, error) == (0, "")
+    assert not any(entry.authorized for entry in hub.log if entry.origin == "cdn")
+
+
+def no_dataset(name: str) -> str:
+    return f"Error: Dataset '{name}' doesn't exist on the Hub or cannot be accessed.\n"
+
+
+BROKEN = {
+    "ann/torn": {"train.jsonl": "{not json\n"},
+    "ann/columns": {"train.csv": "words,mark\n" + "the cat,1\n" * 20},
+    "ann/choice": {"README.md": "---\nconfigs:\n- {config_name: a, data_files: a.txt}\n- {config_name: b, data_files: "
+                                "b.txt}\n---\n", "a.txt": "x\n", "b.txt": "y\n"},
+}  # fmt: skip
+# What is given with --dataset, and what is said to it.
+REFUSED = {
+    "no such dataset": (["ann/nothing"], re.escape(no_dataset("ann/nothing").removeprefix("Error: ").strip())),
+    "no such configuration": (["ann/reviews", "--dataset-config", "moons"], r"'moons' not found.*'default', 'stars'"),
+    "no configuration chosen": (["ann/choice"], r"ann/choice has several configurations, a, b: .*--dataset-config"),
+    "rows that are none": (["ann/torn"], "ann/torn cannot be read: JSON parse error"),
+    "a folder that is not there": (["./nothing"], r"There is no folder \./nothing\."),
+}
+REFUSED_BY = {
+    "finetune": {
+        "no such split": (["ann/reviews", "--train-split", "learn"], "'learn'; it has train, validation, test"),
+        "no such column": (["ann/columns"], "which column is the label"),
+    },
+    "pretrain": {
+        "no such split": (["ann/reviews", "--dataset-split", "learn"], '"learn".*train.*validation.*test'),
+        "no such column": (["ann/columns"], "has no column 'text'; it has words, mark"),
+        "no such dataset, stream": (["ann/nothing", "--streaming"], "doesn't exist on the Hub"),
+        "no such split, stream": (["ann/reviews", "--dataset-split", "learn", "--streaming"], "learn.*train.*test"),
+        "no such column, stream": (["ann/columns", "--streaming"], "has no column 'text'; it has words, mark"),
+        "rows that are none, stream": (["ann/torn", "--streaming"], "JSON parse error"),
+    },
+}
+
+
+@pytest.mark.parametrize("verb", REFUSED_BY)
+def test_what_is_wrong_with_a_dataset_by_name_is_said_in_a_line(
+    verb: str, hub: HubServer, ann: Client, reviews: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Before any training, and without leaving a file."""
+    for repo, contents in BROKEN.items():
+        if ("datasets", repo) not in hub.store.repos:
+            upload(ann, repo, contents)
+    for what, ((dataset, *flags), message) in (REFUSED | REFUSED_BY[verb]).items():
+        if verb == "finetune":
+            command = finetuning(checkpoint, tmp_path / "out", dataset, *flags)
+        else:
+            command = pretraining(checkpoint, tmp_path / "out", "--dataset", dataset, *flags)
+        code, _, error = ann.run(steps.run_command, *command)
+        assert code == 1, what
+        # Only bars stand above it.
+        *above, line = error.splitlines()
+        assert re.match(rf"Error: .*{message}", line), (what, error)
+        assert "--debug" not in line
+        assert all("Preparing: 0 examples" in text for text in above if text), error
+        assert not list((tmp_path / "out").glob("*")), what
+
+
+def test_pretraining_on_a_dataset_by_name(
+    hub: HubServer, ann: Client, prose: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Downloaded or as a stream: the examples that the file gives."""
+
+    def run(name: str, *flags: str) -> tuple[list[Any], dict[str, Any]]:
+        command = pretraining(checkpoint, tmp_path / name, *flags)
+        code, _, error = ann.run(steps.run_command, *command)
+        assert code == 0, error
+        splits = [prepared.load(tmp_path / name / "data" / split).to_list() for split in prepared.SPLITS]
+        return splits, read_json(tmp_path / name / "results.json")
+
+    def downloads() -> list[str]:
+        return [name for name in ann.run(steps.cached_files) if re.search(r"ann___prose.*\.arrow$", name)]
+
+    streamed, stream_results = run("stream", "--dataset", "ann/prose", "--streaming")
+    assert hub.requests("GET", "^/datasets/ann/prose/resolve/.*/train.jsonl$")
+    assert not downloads()
+    named, results = run("named", "--dataset", "ann/prose")
+    assert downloads()
+    of_file, _ = run("file", "--data", str(prose))
+    assert all(len(split) > 1 for split in of_file)
+    assert named == streamed == of_file
+    for found in (stream_results, results):
+        assert (found["dataset"]["name"], found["dataset"]["hub_id"]) == ("ann/prose", "ann/prose")
+    for name in ("stream", "named"):
+        assert huggingface_hub.ModelCard.load(tmp_path / name / "README.md").data.datasets == ["ann/prose"]
+    assert huggingface_hub.ModelCard.load(tmp_path / "file" / "README.md").data.datasets is None

@@ -184,6 +184,12 @@ def test_other_columns_are_left_alone(form: str, make: Callable[..., Pretraining
             list(read_texts(replace(settings, text_column="body")))
 
 
+def test_a_split_that_is_not_there(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    datasets.DatasetDict({"train": datasets.Dataset.from_list([{"text": "a"}])}).save_to_disk(str(tmp_path / "data"))
+    with pytest.raises(ValueError, match="has no split 'learn'; it has train"):
+        list(read_texts(make(data=(), dataset=str(tmp_path / "data"), dataset_split="learn")))
+
+
 # Examples
 
 

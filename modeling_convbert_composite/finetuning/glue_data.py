@@ -16,6 +16,7 @@ from modeling_convbert_composite.finetuning.glue_protocol import (
     GlueTask,
 )
 from modeling_convbert_composite.finetuning.tables import Table, dataset_table, separated_rows
+from modeling_convbert_composite.named_datasets import load_named, repository_of, split_of
 
 
 def read_task(settings: GlueSettings, task: GlueTask) -> dict[str, Table]:
@@ -94,15 +95,16 @@ def dataset_splits(source: str, task: GlueTask) -> dict[str, Table]:
     names = {split: HUB_SPLITS.get(split, split) if task.name == "MNLI" else split for split in FILES}
     if task.name == "MNLI":
         names |= {"validation_mismatched": "validation_mismatched", "test_mismatched": "test_mismatched"}
+    repository = repository_of(source)
     tables = {}
     for split, name in names.items():
-        if name not in loaded:
-            raise ValueError(f"{source} ({task.name}) has no split {name!r}; it has {', '.join(loaded)}.")
-        tables[split] = hub_table(f"{source} ({task.name}, {name})", loaded[name], task, split)
+        rows = split_of(loaded, name, f"{source} ({task.name})")
+        tables[split] = hub_table(f"{source} ({task.name}, {name})", rows, task, split, repository)
     if task.name == "MNLI":
         # Without the diagnostic set everything else can run; the submission names what is missing.
         with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
-            tables["ax"] = hub_table(f"{source} (AX)", load_configuration(source, "ax")["test"], task, "ax")
+            rows = load_configuration(source, "ax")["test"]
+            tables["ax"] = hub_table(f"{source} (AX)", rows, task, "ax", repository)
     return tables
 
 
@@ -111,11 +113,11 @@ def load_configuration(source: str, name: str) -> Any:
 
     if (Path(source) / name).is_dir():
         return datasets.load_from_disk(str(Path(source) / name))
-    return datasets.load_dataset(source, name)
+    return load_named(source, name)
 
 
-def hub_table(source: str, dataset: Any, task: GlueTask, split: str) -> Table:
-    read = dataset_table(source, dataset)
+def hub_table(source: str, dataset: Any, task: GlueTask, split: str, repository: str | None) -> Table:
+    read = dataset_table(source, dataset, repository)
     columns = {"text": read.column(task.hub_text or task.text)}
     if task.second is not None:
         columns["second"] = read.column(task.hub_second or task.second)
@@ -126,4 +128,4 @@ def hub_table(source: str, dataset: Any, task: GlueTask, split: str) -> Table:
         if task.labels and set(names) == set(task.labels):
             labels = [names[label] for label in labels]
         columns["label"] = [str(label) if task.labels else label for label in labels]
-    return Table(source, columns, read.rows, digest=read.digest)
+    return Table(source, columns, read.rows, digest=read.digest, repository=repository)

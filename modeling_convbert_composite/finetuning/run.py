@@ -279,6 +279,7 @@ def results(
         "command": as_command("finetune", settings),
         "dataset": {
             "name": settings.dataset or train.table.source,
+            "hub_id": train.table.repository,
             "files": {name: table.source for name, table in tables.items()},
             "fingerprint": {name: table.digest for name, table in tables.items()},
             "counts": {name: len(table) for name, table in tables.items()},

@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from modeling_convbert_composite.finetuning.settings import FinetuningSettings
+from modeling_convbert_composite.named_datasets import load_named, repository_of, split_of
 
 
 SPLITS = ("train", "validation", "test")
@@ -23,7 +24,7 @@ class Table:
     Rows of one split.
 
     `columns`: values by name. `class_names`: names of the labels that a dataset's column of integers stands for.
-    `rows`: number of each row in its source, from 1, for messages.
+    `rows`: number of each row in its source, from 1, for messages. `repository`: the dataset on the Hub they are of.
     """
 
     source: str
@@ -31,6 +32,7 @@ class Table:
     rows: list[int]
     class_names: dict[str, list[str]] = field(default_factory=dict)
     digest: str = ""
+    repository: str | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -177,25 +179,26 @@ def dataset_tables(settings: FinetuningSettings) -> dict[str, Table]:
     """Splits of a `datasets` folder on disk, or of a dataset by name."""
     import datasets
 
-    if Path(str(settings.dataset)).is_dir():
-        loaded = datasets.load_from_disk(str(settings.dataset))
+    source = str(settings.dataset)
+    repository = repository_of(source)
+    if repository is None:
+        loaded = datasets.load_from_disk(source)
         if isinstance(loaded, datasets.Dataset):
             loaded = datasets.DatasetDict({settings.train_split: loaded})
     else:
-        loaded = datasets.load_dataset(str(settings.dataset), settings.dataset_config)
+        loaded = load_named(repository, settings.dataset_config)
     names = {"train": settings.train_split}
     for split, usual in SPLIT_NAMES.items():
         chosen = getattr(settings, f"{split}_split")
         there = chosen or next((name for name in usual if name in loaded), None)
         if there is not None:
             names[split] = there
-    for name in names.values():
-        if name not in loaded:
-            raise ValueError(f"{settings.dataset} has no split {name!r}; it has {', '.join(loaded)}.")
-    return {split: dataset_table(f"{settings.dataset} ({name})", loaded[name]) for split, name in names.items()}
+    # All of them, before the first is read.
+    found = {split: split_of(loaded, name, source) for split, name in names.items()}
+    return {split: dataset_table(f"{source} ({names[split]})", rows, repository) for split, rows in found.items()}
 
 
-def dataset_table(source: str, dataset: Any) -> Table:
+def dataset_table(source: str, dataset: Any, repository: str | None = None) -> Table:
     import datasets
 
     class_names = {}
@@ -206,4 +209,4 @@ def dataset_table(source: str, dataset: Any) -> Table:
     # Not the name and state of the dataset in memory, but what it holds, as for files.
     rows = dataset[:]
     digest = hashlib.sha256(json.dumps(rows, sort_keys=True, default=str).encode()).hexdigest()
-    return table(source, rows, class_names=class_names, digest=digest)
+    return table(source, rows, class_names=class_names, digest=digest, repository=repository)

@@ -27,6 +27,7 @@ from transformers import (
 from modeling_convbert_composite import records
 from modeling_convbert_composite.checkpoints import find_model
 from modeling_convbert_composite.configuration import ConvBertCompositeConfig, list_presets, load_preset
+from modeling_convbert_composite.named_datasets import repository_of
 from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates, position_limit, shared_arguments
 from modeling_convbert_composite.pretraining.examples import Packer
 from modeling_convbert_composite.pretraining.masking import IGNORED, MaskedBatch
@@ -243,8 +244,8 @@ class PretrainingTrainer(CompositeTrainer):
         labels = inputs["labels"]
         with states_to_predict(self.accelerator.unwrap_model(model), labels) as few:
             loss, logits, _ = super().prediction_step(model, {**inputs, "labels": few}, *args, **kwargs)
-        words, *order = logits if isinstance(logits, tuple) else (logits,)
-        scores = (*token_scores(words[0], labels), *(answer.argmax(-1) for answer in order))
+        outputs: tuple[Any, ...] = logits if isinstance(logits, tuple) else (logits,)
+        scores = (*token_scores(outputs[0][0], labels), *(answer.argmax(-1) for answer in outputs[1:]))
         return loss, scores, tuple(inputs[name] for name in self.label_names)
 
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> Any:
@@ -323,6 +324,7 @@ def write_results(run: Run, result: PretrainingResult, steps: int) -> None:
         "command": as_command("pretrain", settings),
         "dataset": {
             "name": settings.dataset or ", ".join(path.name for path in settings.data),
+            "hub_id": repository_of(settings.dataset) if settings.dataset else None,
             "counts": {"train": len(run.data.train), "validation": len(run.data.validation)},
         },
         "metrics": result.metrics,

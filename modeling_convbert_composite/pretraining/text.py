@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from modeling_convbert_composite.named_datasets import load_named, repository_of, split_of
 from modeling_convbert_composite.pretraining.settings import PretrainingSettings
 
 
@@ -114,21 +115,27 @@ READERS: dict[str, Callable[[Path, str, str], Iterator[Text]]] = {
 
 def dataset_texts(settings: PretrainingSettings) -> Iterator[Text]:
     """Texts of a `datasets` folder on disk, or of a dataset by name, streamed if asked. Other columns are not read."""
-    import datasets
-
     source, column = str(settings.dataset), settings.text_column
-    if Path(source).is_dir():
-        loaded = datasets.load_from_disk(source)
-        if isinstance(loaded, datasets.DatasetDict):
-            loaded = loaded[settings.dataset_split]
-        if settings.streaming:
-            loaded = loaded.to_iterable_dataset()
-    else:
-        loaded = datasets.load_dataset(
-            source, settings.dataset_config, split=settings.dataset_split, streaming=settings.streaming
-        )
-    if loaded.column_names is not None and column not in loaded.column_names:
-        raise ValueError(f"{source} has no column {column!r}; it has {', '.join(loaded.column_names)}.")
-    for row in loaded:
+    loaded = load_split(source, settings)
+    names = loaded.column_names
+    if names is None:
+        # Of some streams they are known once the first row is read.
+        names = list(next(iter(loaded), {}))
+    if column not in names:
+        raise ValueError(f"{source} has no column {column!r}; it has {', '.join(names)}.")
+    for row in loaded.select_columns(column):
         if text := lines_of(row[column], f"{source}, column {column!r}"):
             yield text
+
+
+def load_split(source: str, settings: PretrainingSettings) -> Any:
+    """The split that `settings` name, as a stream if asked."""
+    import datasets
+
+    split = settings.dataset_split
+    if repository_of(source) is not None:
+        return load_named(source, settings.dataset_config, split=split, streaming=settings.streaming)
+    loaded = datasets.load_from_disk(source)
+    if isinstance(loaded, datasets.DatasetDict):
+        loaded = split_of(loaded, split, source)
+    return loaded.to_iterable_dataset() if settings.streaming else loaded

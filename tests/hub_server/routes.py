@@ -35,7 +35,7 @@ def create_repo(request: Request) -> Response:
     prefix = "" if kind == "models" else f"{kind}/"
     url = {"url": f"{request.hub.endpoint}/{prefix}{id}", "name": id, "id": id}
     if organization != owner or (request.user and request.user.role != "write"):
-        raise HubError(403, message=f"You don't have the rights to create a model under {organization}.")
+        raise HubError(403, message=f"You don't have the rights to create {id} under {organization}.")
     if (kind, id) in request.hub.store.repos:
         return respond({"error": "You already created this repo", **url}, 409)
     is_private = values.get("visibility") == "private" or bool(values.get("private"))
@@ -75,7 +75,6 @@ def show_repo(request: Request, kind: str, id: str, revision: str = "main") -> R
     siblings = [describe_sibling(path, file, request.is_set("blobs")) for path, file in sorted(commit.files.items())]
     content = {
         "id": repo.id,
-        "modelId": repo.id,
         "sha": commit.oid,
         "private": repo.private,
         "gated": repo.gated,

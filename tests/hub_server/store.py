@@ -189,7 +189,7 @@ class Store:
         name = user.name if user else None
         if repo.gated and name != repo.owner and name not in repo.granted:
             raise HubError(
-                401 if user is None else 403, "GatedRepo", f"Access to model {id} is restricted. Ask for access first."
+                401 if user is None else 403, "GatedRepo", f"Access to {id} is restricted. Ask for access first."
             )
         return repo
 

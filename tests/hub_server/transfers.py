@@ -4,6 +4,7 @@
 import base64
 import json
 import re
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -166,22 +167,24 @@ def send_bytes(request: Request, data: bytes, headers: dict[str, str]) -> Respon
 
 
 def list_tree(request: Request, kind: str, id: str, revision: str, path: str = "") -> Response:
-    repo = request.hub.store.readable(kind, id, request.user)
-    files = repo.commit(revision).files
+    entries = describe_entries(request.hub.store.readable(kind, id, request.user).commit(revision).files)
     prefix = f"{path}/" if path else ""
-    inside = {name: file for name, file in sorted(files.items()) if name.startswith(prefix)}
+    inside = [entry for name, entry in entries.items() if name.startswith(prefix)]
     if path and not inside:
         raise HubError(404, "EntryNotFound", f"{path} does not exist")
-    is_recursive = request.is_set("recursive")
+    if not request.is_set("recursive"):
+        inside = [entry for entry in inside if "/" not in entry["path"].removeprefix(prefix)]
+    return respond(inside)
+
+
+def describe_entries(files: dict[str, File]) -> dict[str, dict[str, Any]]:
+    """All files and the folders that they lie in, by path."""
     entries: dict[str, dict[str, Any]] = {}
-    for name, file in inside.items():
-        parts = name[len(prefix) :].split("/")
-        for depth in range(1, len(parts) if is_recursive else min(len(parts), 2)):
-            folder = prefix + "/".join(parts[:depth])
+    for name, file in sorted(files.items()):
+        for folder in reversed([str(parent) for parent in PurePosixPath(name).parents][:-1]):
             entries[folder] = {"type": "directory", "path": folder, "oid": "0" * 40, "size": 0}
-        if is_recursive or len(parts) == 1:
-            entries[name] = describe_file(name, file)
-    return respond(list(entries.values()))
+        entries[name] = describe_file(name, file)
+    return entries
 
 
 def describe_file(path: str, file: File) -> dict[str, Any]:
@@ -190,6 +193,6 @@ def describe_file(path: str, file: File) -> dict[str, Any]:
 
 
 def paths_info(request: Request, kind: str, id: str, revision: str) -> Response:
-    files = request.hub.store.readable(kind, id, request.user).commit(revision).files
+    entries = describe_entries(request.hub.store.readable(kind, id, request.user).commit(revision).files)
     paths = parse_qs(request.body.decode()).get("paths", [])
-    return respond([describe_file(path, files[path]) for path in paths if path in files])
+    return respond([entries[path] for path in paths if path in entries])
