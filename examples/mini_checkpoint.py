@@ -14,11 +14,11 @@ that knows how frequent tokens are and nothing else.
 """
 
 import argparse
-import json
 import shutil
 from pathlib import Path
 
 import torch
+from places import as_told, command_as_told
 from real_data import prepare_prose, public_domain_prose
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
@@ -101,7 +101,9 @@ def ship(root: Path) -> Path:
         config = read_json(scratch / "config.json")
         write_json(scratch / "config.json", {name: config[name] for name in config if name != "auto_map"})
         # The places of the run are told as the command above has them.
-        results = json.loads((trained / "results.json").read_text().replace(str(root), "runs/mini"))
+        results = read_json(trained / "results.json")
+        results["command"] = command_as_told(results["command"], root, "runs/mini")
+        results["settings"] = as_told(results["settings"], root, "runs/mini")
         results["dataset"]["name"] = "speeches on the state of the union, and Moby-Dick"
         write_json(scratch / "results.json", results)
         held_out = results_table(results["metrics"]["validation"], results["measures"])

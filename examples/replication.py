@@ -175,6 +175,8 @@ class Plan:
         """Of the rates that have been tried the one with the lowest validation loss under the first seed."""
         folders = {rate: self.pretrained(variant, rate, SEEDS[0]) for rate in RATES}
         losses = {rate: validation_loss(folder) for rate, folder in folders.items() if is_finished(folder)}
+        if not losses:
+            raise SystemExit(f"{variant!r} has no finished run yet: --stages first comes before the others.")
         return min(losses, key=lambda rate: losses[rate])
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from places import command_as_told
 from replication import LONG, RATES, SEEDS, TASKS, VARIANTS, run_folder
 
 from modeling_convbert_composite.records import markdown_table, read_json, write_json, write_text
@@ -58,7 +59,7 @@ def pretraining_run(results: Found, root: Path) -> Found:
         "loss": results["metrics"]["validation"]["mlm_loss"],
         "accuracy": results["metrics"]["validation"]["masked_accuracy"],
         "curve": curve,
-        "command": without_root(results["command"], root),
+        "command": command_as_told(results["command"], root, "runs/replication"),
     }
 
 
@@ -69,18 +70,13 @@ def downstream_run(results: Found, root: Path) -> Found:
         "seed": results["seed"],
         "rate": rate_of(results["base_model"]),
         "score": results["metrics"]["test"][TASKS[task][2]],
-        "command": without_root(results["command"], root),
+        "command": command_as_told(results["command"], root, "runs/replication"),
     }
 
 
 def rate_of(source: str) -> float:
     """The rate of pre-training, from the place of the checkpoint that a run started from."""
     return float(next(part for part in Path(source).parts if part.startswith("rate-")).removeprefix("rate-"))
-
-
-def without_root(command: str, root: Path) -> str:
-    """A command as it reads with the default --output."""
-    return command.replace(str(root), "runs/replication")
 
 
 # Tables
@@ -183,20 +179,17 @@ def tried_variants(found: Found) -> list[str]:
     return [variant for variant in VARIANTS if any(run["seed"] == SEEDS[0] for run in runs_of(found, variant))]
 
 
-# Section -> its table; one that no run belongs to is left out.
+# Title -> the runs that its table shows, and how; a table of no runs is left out.
 TABLES: dict[str, tuple[str, Callable[[Found], str]]] = {
-    "pretraining": ("Equal steps", loss_table),
-    "rates": ("Learning rates", rates_table),
-    "downstream": ("Fine-tuned", downstream_table),
-    "long": ("Long runs", long_table),
+    "Equal steps": ("pretraining", loss_table),
+    "Learning rates": ("pretraining", rates_table),
+    "Fine-tuned": ("downstream", downstream_table),
+    "Long runs": ("long", long_table),
 }
 
 
 def tables(found: Found) -> str:
-    parts = []
-    for stage, (title, make) in TABLES.items():
-        if found.get(stage, found["pretraining"]):
-            parts.append(f"### {title}\n\n{make(found)}")
+    parts = [f"### {title}\n\n{make(found)}" for title, (runs, make) in TABLES.items() if found[runs]]
     floor = found["floor"]
     parts.append(
         f"Frequencies of tokens alone: loss {floor['mlm_loss']:.3f}, masked accuracy {floor['masked_accuracy']:.3f}.\n"
@@ -241,11 +234,17 @@ def main() -> None:
     parser.add_argument("--report", type=Path, default=Path("docs/replication"), help="folder to write to")
     arguments = parser.parse_args()
     stored = arguments.report / "replication.json"
-    if arguments.output.is_dir():
+    found = collect(arguments.output)
+    if found["pretraining"]:
+        text = tables(found)
         arguments.report.mkdir(parents=True, exist_ok=True)
-        write_json(stored, collect(arguments.output))
-    found = read_json(stored)
-    text = tables(found)
+        write_json(stored, found)
+    elif stored.is_file():
+        print(f"There is no finished run in {arguments.output}; these are the tables of {stored}.\n")
+        found = read_json(stored)
+        text = tables(found)
+    else:
+        parser.error(f"there is no finished run in {arguments.output}, and no {stored}.")
     write_text(arguments.report / "tables.md", text)
     plot(found, arguments.report / "curves.png")
     print(text)

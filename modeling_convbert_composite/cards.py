@@ -22,6 +22,7 @@ from jinja2 import Environment, StrictUndefined
 
 from ._version import __version__
 from .card_sections import merge, parse, without_blanks
+from .checkpoints import find_model
 from .configuration_convbert_composite import ConvBertCompositeConfig
 from .description import features, formula
 from .modeling_convbert_composite import AUTO_MODEL_CLASSES
@@ -308,7 +309,8 @@ def read_facts(folder: Path) -> Facts:
     parameters, dtypes = stored_size(weights)
     results = read_object(folder / RESULTS_FILE) or {}
     base = results.get("base_model")
-    is_folder = isinstance(base, str) and (Path(base) / CARD_FILE).is_file()
+    source = Path(find_model(base)) if isinstance(base, str) else None
+    is_folder = source is not None and (source / CARD_FILE).is_file()
     return Facts(
         config=read_config(folder),
         parameters=parameters if weights else None,
@@ -317,7 +319,7 @@ def read_facts(folder: Path) -> Facts:
         has_code="auto_map" in (read_object(folder / CONFIG_FILE) or {}),
         report=read_object(folder / CONVERSION_FILE) or {},
         results=results,
-        base=carried_metadata(Path(str(base)) / CARD_FILE) if is_folder else {},
+        base=carried_metadata(source / CARD_FILE) if source is not None and is_folder else {},
     )
 
 
@@ -348,7 +350,7 @@ def auto_class_of(config: ConvBertCompositeConfig) -> str:
 def limits(config: ConvBertCompositeConfig) -> Iterator[str]:
     """What follows from the architecture."""
     if config.length_limit is None:
-        yield "Inputs of any length; time grows with its square, memory with the length."
+        yield "Inputs of any length; time grows with its square, memory of the default attention with the length."
     else:
         yield f"Inputs of at most {config.length_limit} tokens, the rows of the position table."
     yield 'Attention weights need `attn_implementation="eager"`; there is no FlashAttention path.'

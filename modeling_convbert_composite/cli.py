@@ -74,9 +74,9 @@ def options(
 )
 def demo(
     text: Annotated[str | None, typer.Argument(help="A sentence with [MASK]; default: some of ours.")] = None,
-    output: Annotated[Path, typer.Option(help="Folder for the kernel plot and the saved model.")] = Path(
-        "convbert-composite-demo"
-    ),
+    output: Annotated[
+        Path, typer.Option(help="Folder for the kernel plot and the saved model, new or of an earlier demo.")
+    ] = Path("convbert-composite-demo"),
 ) -> None:
     """The main job in a minute, without a download: the shipped checkpoint fills masks and shows its kernels."""
     from .demo import run_demo
@@ -104,11 +104,15 @@ def presets() -> None:
 
 
 @app.command(short_help="What a checkpoint is.", epilog="Example: convbert-composite info ./converted")
-def info(path: Annotated[Path, typer.Argument(help="A checkpoint folder, ours or one to convert.")]) -> None:
+def info(
+    path: Annotated[Path, typer.Argument(help="A checkpoint folder, ours or one to convert.")],
+) -> None:
     """What a checkpoint is: attention terms, sizes, where it came from."""
     from modeling_convbert_composite.conversion.inspect_checkpoint import describe_checkpoint
 
-    for title, rows in describe_checkpoint(path):
+    from .checkpoints import find_model
+
+    for title, rows in describe_checkpoint(Path(find_model(path))):
         show_table(title, ["", ""], rows)
 
 
@@ -192,7 +196,7 @@ def verify(
 
 @app.command(short_help="To ONNX, checked.", epilog="Example: convbert-composite export ./composite ./composite.onnx")
 def export(
-    model: Annotated[Path, typer.Argument(help="Checkpoint folder of a model.")],
+    model: Annotated[str, typer.Argument(help="Checkpoint folder of a model, or `mini`, which is shipped.")],
     file: Annotated[Path, typer.Argument(help="File to write.")],
     tolerance: Annotated[float, typer.Option(help="Largest difference that counts as equal.")] = 1e-4,
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 
 # Piped output has no width of its own; 80 columns would cut the tables.
@@ -21,7 +22,12 @@ def show_table(title: str, headers: list[str], rows: list[list[str]]) -> None:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(width=PIPED_WIDTH)
     table = Table(
-        title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", show_header=any(headers)
+        title=Text(title),
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+        show_header=any(headers),
     )
     for index, header in enumerate(headers):
         is_number = all(re.fullmatch(r"[-\d.,]+", row[index]) for row in rows)

@@ -1,14 +1,16 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """The main job in a minute on what is installed: the shipped checkpoint fills masks, shows its kernels, is saved."""
 
+import contextlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from .analysis.kernels import TABLE_FILE, analyse_kernels
 from .checkpoints import checkpoint_path
 from .description import formula
 
@@ -33,15 +35,14 @@ def run_demo(
 
     Args:
         text: a sentence with [MASK]; None = some of ours.
-        output: folder for plots and the saved model; what an earlier demo wrote there is replaced.
+        output: folder for plots and the saved model, new, empty or of an earlier demo, whose files are replaced.
         plot: whether to draw; None = if matplotlib is installed.
 
     Raises:
-        ValueError: `text` has no [MASK].
+        ValueError: `text` has no [MASK]. FileExistsError: `output` holds something else.
     """
-    # AutoModel would list the weights of the masked-LM head, which it leaves out.
-    logging.set_verbosity_error()
     source = checkpoint_path(CHECKPOINT)
+    check_output(output)
     tokenizer = AutoTokenizer.from_pretrained(source)
     sentences = SENTENCES if text is None else (with_mask(text, tokenizer),)
     say(f"1. Loading the checkpoint that the package ships, {source} ...")
@@ -50,7 +51,8 @@ def run_demo(
     for sentence in sentences:
         show(best_words(model, tokenizer, sentence))
     say("2. The same with AutoModel: a state for every token ...")
-    encoder = AutoModel.from_pretrained(source, dtype=torch.float32)
+    with only_errors():
+        encoder = AutoModel.from_pretrained(source, dtype=torch.float32)
     states = encoder(**tokenizer(sentences[0], return_tensors="pt")).last_hidden_state
     say(f"   {sentences[0]} -> {tuple(states.shape)}")
     say("3. What the heads have learnt about distance ...")
@@ -59,6 +61,22 @@ def run_demo(
     say("4. Saving the model with its code, and loading it again ...")
     say(f"   Largest difference: {saved_difference(model, tokenizer, output / 'model', sentences[0]):g}")
     say(f"   {output / 'model'}")
+
+
+def check_output(output: Path) -> None:
+    if output.exists() and not (output.is_dir() and ((output / TABLE_FILE).is_file() or not any(output.iterdir()))):
+        raise FileExistsError(f"{output} holds something else than an earlier demo; take another --output.")
+
+
+@contextlib.contextmanager
+def only_errors() -> Iterator[None]:
+    """Silences the list of weights that AutoModel leaves out: those of the masked-LM head."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def with_mask(text: str, tokenizer: PreTrainedTokenizerBase) -> str:
@@ -82,8 +100,6 @@ def best_words(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sente
 
 def write_kernels(source: Path, output: Path, sentence: str, plot: bool | None) -> list[str]:
     """The kernels as CSV and plots; what was written, in words."""
-    from .analysis.kernels import analyse_kernels
-
     plot = importlib.util.find_spec("matplotlib") is not None if plot is None else plot
     files = analyse_kernels(str(source), output, [sentence], image="png" if plot else None)
     note = [] if plot else ["No plots: they need the extra `plot` (pip install 'convbert-composite[plot]')."]

@@ -5,8 +5,8 @@ Composite attention in plain torch at a price near that of plain attention, and 
 The kernel terms of a layer are small tables of slot scores; spread over all pairs they would be a (B, H, L, L) tensor,
 which costs more to write and read than the attention itself. So the work is cut into tiles of some texts, heads and
 queries, whose part of that tensor stays in the processor's cache: memory grows linearly with the length, in training
-too, where the backward pass makes each tile again instead of keeping it. Only short inputs, whose weights are no
-larger than some query tensors, have them kept.
+too, where the backward pass makes each tile again instead of keeping it. Only short inputs, whose weights are at most
+twice as large as the queries, have them kept.
 
 Letters as in `attention_convbert_composite.py`: B batch, H heads, L length, D head size, K half-width, R = 2K + 1.
 """
@@ -399,8 +399,8 @@ def signed_weights(
 
 def memory_for_weights(query: torch.Tensor) -> torch.Tensor | None:
     """
-    (B, H, L, L), if that is no more than a few times the queries (B, H, L, D): then it is cheaper to keep the weights
-    than to make them again. In narrow dtypes weights are twice as wide, and made again.
+    (B, H, L, L), if that is at most twice the queries (B, H, L, D): then keeping the weights is cheaper than making
+    them again. In narrow dtypes weights are twice as wide, and made again.
     """
     batch, heads, length, head_size = query.shape
     if length > KEPT_LENGTH * head_size or query.dtype != wide(query.dtype):

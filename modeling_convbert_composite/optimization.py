@@ -170,6 +170,11 @@ class CompositeTrainer(Trainer):
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
+        if self.args.n_gpu > 1:
+            raise ValueError(
+                f"{self.args.n_gpu} GPUs need a process each: torchrun --nproc-per-node {self.args.n_gpu} -m "
+                "modeling_convbert_composite ...; or show one of them alone (CUDA_VISIBLE_DEVICES=0)."
+            )
         self.counts_visits = counts_visits
         self.kernels = kernels
         self.lengths = lengths

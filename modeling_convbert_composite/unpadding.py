@@ -5,14 +5,19 @@ from collections.abc import Mapping
 
 import torch
 
+from .attention_convbert_composite import read_token_mask
+
 
 def unpad(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """
     All tokens of a padded batch in one row, each text with a number of its own in `sequence_ids`.
 
     Args:
-        batch: `input_ids` and `attention_mask` (B, L), and what else has a value for every token (`token_type_ids`,
-            `labels`), each (B, L).
+        batch: `input_ids` and `attention_mask` (B, L), of any kind that models take, and what else has a value for
+            every token (`token_type_ids`, `labels`), each (B, L).
+
+    Texts begin at their first token: of a model with a position table, padding on the left moves positions that the
+    row leaves in place. Gaps within a text close.
 
     Returns:
         The same names, without `attention_mask` and with `sequence_ids`, each (1, N) for N tokens. Models take them as
@@ -51,4 +56,4 @@ def token_mask(attention_mask: torch.Tensor | None) -> torch.Tensor:
     if attention_mask is None or attention_mask.dim() != 2:
         shape = None if attention_mask is None else tuple(attention_mask.shape)
         raise ValueError(f"attention_mask must have two dimensions, (B, L), to tell tokens from padding; got {shape}.")
-    return attention_mask.bool()
+    return read_token_mask(attention_mask)

@@ -63,7 +63,7 @@ def test_masks_are_filled_with_sense() -> None:
     assert words & {"union", "nation", "country", "economy"}
 
 
-@pytest.mark.parametrize("text", [None, SENTENCE, "The [MASK] of the [MASK] is Zürich."])
+@pytest.mark.parametrize("text", [None, SENTENCE, "The [MASK] of the [MASK] is [/i] Zürich :smile:."])
 def test_demo(text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out"
     for _ in range(2):
@@ -105,9 +105,12 @@ def test_verbs_take_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             main(command.split())
         assert stop.value.code == 0, command
     assert read_json(tmp_path / "tuned" / "results.json")["base_model"] == "mini"
-    # What lies there under that name wins.
+    # A model that lies there under that name wins, an empty folder does not.
     (tmp_path / "mini").mkdir()
+    assert find_model("mini") == str(checkpoint_path("mini"))
+    (tmp_path / "mini" / "config.json").write_text("{}")
     assert find_model("mini") == "mini"
+    assert "license: apache-2.0" in (tmp_path / "tuned" / "README.md").read_text()
 
 
 def test_demo_without_a_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,6 +119,18 @@ def test_demo_without_a_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert stop.value.code == 1
     assert capsys.readouterr().err == "Error: The sentence must hold [MASK] where a word is missing, got 'no gap'.\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_demo_leaves_other_files_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for output in (tmp_path, tmp_path / "file"):
+        with pytest.raises(SystemExit) as stop:
+            main(["demo", "--output", str(output)])
+        assert stop.value.code == 1
+        assert "holds something else than an earlier demo; take another --output" in capsys.readouterr().err
+    assert (tmp_path / "model" / "config.json").read_text() == "mine"
 
 
 def test_demo_without_matplotlib(tmp_path: Path) -> None:

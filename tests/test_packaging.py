@@ -54,6 +54,15 @@ def test_the_wheel_holds_code_presets_templates_and_types(wheel_names: list[str]
     expected += [f"{package}{name}" for name in ("py.typed", "cli.py", "conversion/families/bert.py")]
     expected += [f"{package}model_cards/{name}" for name in ("__init__.py", "card_template.md", "citation.md")]
     expected += [f"{package}native/{name}" for name in ("attention.cpp", "matrices.h", "scores.h", "build.py")]
+    shipped = (
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "README.md",
+        "results.json",
+    )
+    expected += [f"{package}checkpoints/mini/{name}" for name in shipped]
     assert not set(expected) - set(wheel_names)
 
 
@@ -107,6 +116,11 @@ def test_the_command_works_in_an_empty_environment_with_the_base_install(built: 
 
     command = str(environment / "bin" / "convbert-composite")
     assert "13,428,196" in run(command, "presets")
+    # The demo with the network cut: there is no way out for sockets.
+    no_network = "import socket, sys; socket.socket.connect = socket.getaddrinfo = None; "
+    start = "from modeling_convbert_composite.cli import main; main(['demo', '--output', 'demo'])"
+    printed = run(str(environment / "bin" / "python"), "-c", no_network + start)
+    assert "Largest difference: 0" in printed and "need the extra `plot`" in printed
     python = str(environment / "bin" / "python")
     missing = "import sentencepiece"
     assert subprocess.run([python, "-c", missing], capture_output=True, check=False).returncode != 0

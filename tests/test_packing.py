@@ -170,6 +170,8 @@ def test_unpadded_batches_give_what_padded_ones_give(option: str) -> None:
     batch["labels"] = batch["input_ids"].masked_fill(mask == 0, -100)
     row = unpad(batch)
     assert {tuple(value.shape) for value in row.values()} == {(1, int(mask.sum()))}
+    for kind in (mask.bool(), (mask.float() - 1) * 1e4):
+        assert torch.equal(unpad(batch | {"attention_mask": kind})["input_ids"], row["input_ids"])
     packed, padded = model(**row), model(**batch)
     if config.dynamic_convolution_mode == "convbert" and config.dynamic_convolution_heads:
         return  # reads padding, as its original does

@@ -27,7 +27,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from test_pipelines import WORDS, word_tokenizer
+from tokenizers import Tokenizer
 from transformers import (
+    AutoModel,
     AutoModelForMaskedLM,
     AutoModelForPreTraining,
     AutoTokenizer,
@@ -37,6 +39,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerFast,
     RobertaConfig,
+    TrainingArguments,
 )
 
 from modeling_convbert_composite import ConvBertCompositeConfig
@@ -299,6 +302,8 @@ def test_prepared_examples_are_used_again(make: Callable[..., PretrainingSetting
     assert (tmp_path / "shared" / "prepared.json").stat().st_mtime_ns == written
     with pytest.raises(ValueError, match="holds examples of other text or settings"):
         prepare(replace(settings, max_length=30), tokenizer)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        prepare(replace(settings, data=(tmp_path / "nowhere.txt",)), tokenizer)
     settings.data[0].write_text(word_texts(5))
     with pytest.raises(ValueError, match="holds examples of other text or settings"):
         prepare(settings, tokenizer)
@@ -717,8 +722,37 @@ def test_a_checkpoint_is_measured_without_training(
     assert measured["metrics"]["validation"] == pytest.approx(first.metrics["validation"])
     assert measured["measures"]["by_length"]["16"] == pytest.approx(first.measures["by_length"]["16"])
     assert measured["steps"] == measured["measures"]["tokens"] == 0
+    assert measured["base_model"] == str(first.output)
     assert "a second" not in capsys.readouterr().out
-    assert_states_equal(weights(tmp_path / "measured"), weights(first.output))
+    # What it measures is not saved as if it were new.
+    assert not {"model.safetensors", "README.md"} & {path.name for path in (tmp_path / "measured").iterdir()}
+    # The tokenizer of the checkpoint is its own.
+    alone = pretrain(replace(settings, output=tmp_path / "alone", tokenizer=None))
+    assert alone.metrics == measured["metrics"]
+
+
+def test_only_a_whole_checkpoint_is_measured(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    word_tokenizer().save_pretrained(tmp_path / "encoder")
+    config = ConvBertCompositeConfig(**(load_preset("tiny").to_dict() | {"vocab_size": len(WORDS), "pad_token_id": 0}))
+    AutoModel.from_config(config).save_pretrained(tmp_path / "encoder")
+    settings = make(architecture=None, initial=str(tmp_path / "encoder"))
+    with pytest.raises(ValueError, match="cannot be measured: it has no weights for mlm_head"):
+        pretrain(replace(settings, max_steps=0))
+    assert pretrain(settings).metrics["validation"]["mlm_loss"] > 0
+
+
+def test_another_tokenizer_than_the_checkpoint_s(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    first = pretrain(make())
+    other = tmp_path / "other"
+    words = [*WORDS[:5], *reversed(WORDS[5:])]
+    tokenizer = word_tokenizer()
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    backend["model"]["vocab"] = {word: index for index, word in enumerate(words)}
+    PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(backend)), **tokenizer.special_tokens_map
+    ).save_pretrained(other)
+    with pytest.raises(ValueError, match="; leave it out"):
+        pretrain(make(architecture=None, initial=str(first.output), tokenizer=other, output=tmp_path / "more"))
 
 
 def test_a_checkpoint_with_another_tokenizer(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
@@ -737,6 +771,48 @@ def test_models_of_transformers_take_the_same_path(make: Callable[..., Pretraini
     result = pretrain(make(architecture=str(tmp_path / "bert"), eval_lengths=(32, 128)))
     assert result.metrics["validation"]["mlm_loss"] > 0
     assert result.notes == ["No loss at length 128: the position table ends at 64."]
+
+
+@pytest.mark.parametrize("kind", ["ours", "BERT"])
+def test_accumulated_batches_end_with_the_weights_of_whole_ones(
+    kind: str, make: Callable[..., PretrainingSettings], tmp_path: Path
+) -> None:
+    """Parts have other numbers of tokens to predict, some none at all."""
+    sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = (ConvBertCompositeConfig if kind == "ours" else BertConfig)(intermediate_size=32, **sizes)
+    config.save_pretrained(tmp_path / "config")
+    changes: dict[str, Any] = {"architecture": str(tmp_path / "config"), "dropout": 0.0, "adam_epsilon": 1e-3}
+    changes |= {"mlm_probability": 0.04, "max_length": 12, "max_steps": 4}
+    runs = [pretrain(make(output=tmp_path / str(parts), accumulate=parts, **changes)) for parts in (1, 8)]
+    for name, tensor in weights(runs[0].output).items():
+        assert torch.allclose(weights(runs[1].output)[name], tensor, atol=1e-5), name
+        assert tensor.isfinite().all()
+
+
+def test_outputs_beyond_the_logits_do_no_harm(make: Callable[..., PretrainingSettings]) -> None:
+    """R62: a config may ask for hidden states and attention maps."""
+    plain = pretrain(make(dropout=0.0))
+    shutil.rmtree(plain.output)
+    fields = ("output_hidden_states=true", "output_attentions=true")
+    more = pretrain(make(dropout=0.0, fields=fields, attention="eager"))
+    assert more.metrics["validation"] == pytest.approx(plain.metrics["validation"], abs=1e-4)
+
+
+def test_several_gpus_in_one_process_are_refused(
+    make: Callable[..., PretrainingSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainingArguments, "n_gpu", 2)
+    with pytest.raises(ValueError, match="2 GPUs need a process each: torchrun --nproc-per-node 2"):
+        pretrain(make())
+
+
+@pytest.mark.slow
+def test_compiled_training_ends_as_the_plain_one(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"dropout": 0.0, "adam_epsilon": 1e-3, "fixed_length": True}
+    plain, compiled = (pretrain(make(output=tmp_path / str(on), compile=on, **changes)) for on in (False, True))
+    assert compiled.metrics["validation"] == pytest.approx(plain.metrics["validation"], abs=1e-4)
+    for name, tensor in weights(plain.output).items():
+        assert torch.allclose(weights(compiled.output)[name], tensor, atol=1e-5), name
 
 
 def test_the_floor_by_hand() -> None:
@@ -779,6 +855,7 @@ def test_wrong_architectures(changes: dict[str, Any], message: str, make: Callab
         ({"max_steps": -1}, "--max-steps must be at least 0"),
         ({"initial": "there"}, "--architecture for random weights or --initial for a checkpoint, one of the two"),
         ({"architecture": None}, "--architecture for random weights or --initial"),
+        ({"tokenizer": None}, "--tokenizer is missing: train-tokenizer makes one"),
     ],
 )
 def test_wrong_settings(changes: dict[str, Any], message: str, make: Callable[..., PretrainingSettings]) -> None:

@@ -24,6 +24,9 @@ from modeling_convbert_composite.configuration_convbert_composite import ConvBer
 from modeling_convbert_composite.layers_convbert_composite import ConvBertCompositeSelfAttention
 
 
+TABLE_FILE = "kernels.csv"
+
+
 @dataclass(frozen=True)
 class Kernels:
     """`values` (layers, H, R) of one kind of kernel; `label` says what they are."""
@@ -190,7 +193,7 @@ def analyse_kernels(
         hint = "; give --text for its query kernels" if loaded.config.query_kernel and not texts else ""
         raise ValueError(f"{model} has no fixed kernels{hint}.")
     output.mkdir(parents=True, exist_ok=True)
-    files = [output / "kernels.csv"]
+    files = [output / TABLE_FILE]
     write_csv(kernels, files[0])
     for kernel in kernels if image else ():
         files.append(output / f"{kernel.kind}-kernels.{image}")

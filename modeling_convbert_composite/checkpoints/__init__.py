@@ -25,6 +25,7 @@ def checkpoint_path(name: str) -> Path:
 
 
 def find_model(name: str | Path) -> str:
-    """What `from_pretrained` takes: the folder of a shipped checkpoint for its name, unless there is one here."""
+    """What `from_pretrained` takes: the folder of a shipped checkpoint for its name, unless a model lies there."""
     text = str(name)
-    return str(checkpoint_path(text)) if text in list_checkpoints() and not Path(text).exists() else text
+    is_shipped = text in list_checkpoints() and not (Path(text) / "config.json").is_file()
+    return str(checkpoint_path(text)) if is_shipped else text

@@ -113,18 +113,22 @@ def finetune(settings: FinetuningSettings, tables: dict[str, Table] | None = Non
 
 
 def load_tokenizer(settings: FinetuningSettings) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(
-        find_model(settings.model), revision=settings.revision or "main", trust_remote_code=settings.trust_remote_code
-    )
+    return AutoTokenizer.from_pretrained(**source_of(settings))
+
+
+def source_of(settings: FinetuningSettings) -> dict[str, Any]:
+    """What `from_pretrained` is told about the checkpoint."""
+    return {
+        "pretrained_model_name_or_path": find_model(settings.model),
+        "revision": settings.revision or "main",
+        "trust_remote_code": settings.trust_remote_code,
+    }
 
 
 def load_model(settings: FinetuningSettings, task: Task) -> PreTrainedModel:
     """The checkpoint with the task's head; the head is fresh unless it was trained on the same labels."""
-    source: dict[str, Any] = {
-        "revision": settings.revision or "main",
-        "trust_remote_code": settings.trust_remote_code,
-    }
-    config = AutoConfig.from_pretrained(find_model(settings.model), **source)
+    source = source_of(settings)
+    config = AutoConfig.from_pretrained(**source)
     fields = task.config_fields()
     is_same_head = all(
         getattr(config, name, None) == value for name, value in fields.items() if name != "problem_type"
@@ -136,9 +140,7 @@ def load_model(settings: FinetuningSettings, task: Task) -> PreTrainedModel:
             setattr(config, name, settings.dropout)
     if settings.attention is not None:
         source["attn_implementation"] = settings.attention
-    model = task.auto_class.from_pretrained(
-        find_model(settings.model), config=config, ignore_mismatched_sizes=True, dtype=torch.float32, **source
-    )
+    model = task.auto_class.from_pretrained(config=config, ignore_mismatched_sizes=True, dtype=torch.float32, **source)
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable()
     if not is_same_head:

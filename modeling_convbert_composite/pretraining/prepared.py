@@ -59,10 +59,15 @@ def prepare(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -
 
 
 def data_key(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """What examples depend on: of files their content, not their place."""
+    """
+    What examples depend on: of files their content and how it is read, not their place.
+
+    Raises:
+        OSError: a file that is not there.
+    """
     key = {name: str(getattr(settings, name)) for name in OF_THE_DATA}
     digests = {
-        split: [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()]
+        split: [[path.suffix, hashlib.sha256(path.read_bytes()).hexdigest()] for path in paths]
         for split, paths in zip(SPLITS, (settings.data, settings.validation), strict=True)
     }
     vocabulary = json.dumps(sorted(tokenizer.get_vocab().items())).encode()

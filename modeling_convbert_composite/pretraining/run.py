@@ -27,6 +27,7 @@ from transformers import (
 from modeling_convbert_composite import records
 from modeling_convbert_composite.checkpoints import find_model
 from modeling_convbert_composite.configuration import ConvBertCompositeConfig, list_presets, load_preset
+from modeling_convbert_composite.losses_convbert_composite import cross_entropy
 from modeling_convbert_composite.named_datasets import repository_of
 from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates, position_limit, shared_arguments
 from modeling_convbert_composite.pretraining.examples import Packer
@@ -86,7 +87,7 @@ def pretrain(settings: PretrainingSettings) -> PretrainingResult:
     if earlier is not None:
         notes = ["The run had come to its end already."]
         return PretrainingResult(settings.output, earlier["metrics"], earlier["measures"], earlier["history"], notes)
-    tokenizer = AutoTokenizer.from_pretrained(find_model(settings.tokenizer))
+    tokenizer = load_tokenizer(settings)
     config = build_config(settings, tokenizer)
     set_seed(settings.seed)
     model = build_model(settings, config)
@@ -101,6 +102,18 @@ def pretrain(settings: PretrainingSettings) -> PretrainingResult:
         trained = trainer.train(resume_from_checkpoint=folder.last_checkpoint())
         seconds = trained.metrics["train_runtime"]
     return finish(run, trainer, seconds)
+
+
+def load_tokenizer(settings: PretrainingSettings) -> PreTrainedTokenizerBase:
+    """That of --tokenizer, which must be the checkpoint's with --initial, where it may be left out."""
+    source = settings.tokenizer or settings.initial
+    tokenizer = AutoTokenizer.from_pretrained(find_model(str(source)))
+    initial = Path(find_model(settings.initial)) if settings.initial else None
+    if settings.tokenizer and initial and (initial / "tokenizer_config.json").is_file():
+        own = AutoTokenizer.from_pretrained(initial)
+        if own.get_vocab() != tokenizer.get_vocab():
+            raise ValueError(f"--tokenizer {settings.tokenizer} is not that of {settings.initial}; leave it out.")
+    return tokenizer
 
 
 def source_config(settings: PretrainingSettings) -> PreTrainedConfig:
@@ -122,7 +135,7 @@ def build_config(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBa
     config = source_config(settings)
     if settings.initial is not None and config.vocab_size < len(tokenizer):
         raise ValueError(
-            f"{settings.initial} has {config.vocab_size} tokens, {settings.tokenizer} {len(tokenizer)}: "
+            f"{settings.initial} has {config.vocab_size} tokens, its tokenizer {len(tokenizer)}: "
             "--tokenizer must be that of the checkpoint."
         )
     size = config.vocab_size if settings.initial is not None else len(tokenizer)
@@ -161,16 +174,23 @@ def build_model(settings: PretrainingSettings, config: PreTrainedConfig) -> PreT
     auto_class = AutoModelForPreTraining if settings.sentence_order else AutoModelForMaskedLM
     attention = {} if settings.attention is None else {"attn_implementation": settings.attention}
     if settings.initial is not None:
-        source = find_model(settings.initial)
-        model = auto_class.from_pretrained(source, config=config, dtype=torch.float32, **attention)
+        model, found = auto_class.from_pretrained(
+            find_model(settings.initial), config=config, dtype=torch.float32, output_loading_info=True, **attention
+        )
+        if found["missing_keys"] and not settings.max_steps:
+            names = ", ".join(sorted(found["missing_keys"])[:3])
+            raise ValueError(f"{settings.initial} cannot be measured: it has no weights for {names}.")
     else:
         model = auto_class.from_config(config, **attention)
+    if settings.sentence_order and not takes_sequence_ids(model):
+        raise ValueError(f"--sentence-order is for ConvBertComposite models, not for a {config.model_type}.")
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable()
     return model
 
 
 def takes_sequence_ids(model: PreTrainedModel) -> bool:
+    """Whether it is one of ours: they know packed rows, the order of pairs, and the number of labels of a step."""
     return isinstance(model.config, ConvBertCompositeConfig)
 
 
@@ -187,6 +207,14 @@ def collator(run: Run, seed: int, **changes: Any) -> MaskedBatch:
     return MaskedBatch(run.tokenizer, seed=seed, **(values | changes))
 
 
+def masked_loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    """
+    The loss of transformers' models: over the labels of a whole step, however it is divided, and 0 without any. Their
+    own does not know how many there are.
+    """
+    return cross_entropy(outputs["logits"], labels, num_items_in_batch)
+
+
 def build_trainer(run: Run, arguments: TrainingArguments) -> CompositeTrainer:
     settings = run.settings
     return PretrainingTrainer(
@@ -198,6 +226,7 @@ def build_trainer(run: Run, arguments: TrainingArguments) -> CompositeTrainer:
         validation_collator=collator(run, VALIDATION_SEED),
         processing_class=run.tokenizer,
         compute_metrics=masked_metrics,
+        compute_loss_func=None if takes_sequence_ids(run.model) else masked_loss,
         kernels=KernelRates(
             settings.kernel_learning_rate, settings.fixed_kernel_learning_rate, settings.kernel_weight_decay
         ),
@@ -242,10 +271,14 @@ class PretrainingTrainer(CompositeTrainer):
     def prediction_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """The loss, the scores of every token (see `token_scores`), and the labels."""
         labels = inputs["labels"]
+        # Without what torch.compile has made of it: a graph does not look for the hook.
+        model = self.accelerator.unwrap_model(model, keep_torch_compile=False) if self.args.torch_compile else model
         with states_to_predict(self.accelerator.unwrap_model(model), labels) as few:
             loss, logits, _ = super().prediction_step(model, {**inputs, "labels": few}, *args, **kwargs)
-        outputs: tuple[Any, ...] = logits if isinstance(logits, tuple) else (logits,)
-        scores = (*token_scores(outputs[0][0], labels), *(answer.argmax(-1) for answer in outputs[1:]))
+        # Hidden states and attentions stand behind the logits where a config asks for them.
+        words, *others = logits if isinstance(logits, tuple) else (logits,)
+        order = [others[0].argmax(-1)] if "sentence_order_label" in self.label_names else []
+        scores = (*token_scores(words[0], labels), *order)
         return loss, scores, tuple(inputs[name] for name in self.label_names)
 
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> Any:
@@ -307,10 +340,13 @@ def finish(run: Run, trainer: CompositeTrainer, seconds: float) -> PretrainingRe
 
 
 def write_results(run: Run, result: PretrainingResult, steps: int) -> None:
-    """`results.json` comes last, so that its presence says that all is there."""
+    """
+    `results.json` comes last, so that its presence says that all is there. What was measured alone is not saved again.
+    """
     settings, output = run.settings, result.output
-    run.model.save_pretrained(output)
-    run.tokenizer.save_pretrained(output)
+    if settings.max_steps:
+        run.model.save_pretrained(output)
+        run.tokenizer.save_pretrained(output)
     records.write_lines(output / "log.jsonl", result.history)
     records.write_text(output / "results.md", results_table(result.metrics["validation"], result.measures))
     if not records.plot_history(
@@ -322,6 +358,7 @@ def write_results(run: Run, result: PretrainingResult, steps: int) -> None:
     found = {
         "task": "fill-mask",
         "command": as_command("pretrain", settings),
+        "base_model": settings.initial,
         "dataset": {
             "name": settings.dataset or ", ".join(path.name for path in settings.data),
             "hub_id": repository_of(settings.dataset) if settings.dataset else None,
@@ -337,7 +374,8 @@ def write_results(run: Run, result: PretrainingResult, steps: int) -> None:
         "history": result.history,
     }
     records.write_json(output / RESULTS, found)
-    write_card_of_ours(run.model, output)
+    if settings.max_steps:
+        write_card_of_ours(run.model, output)
     if not settings.keep_checkpoints:
         shutil.rmtree(output / CHECKPOINTS)
 

@@ -12,13 +12,15 @@ from modeling_convbert_composite.settings import at_least, setting
 class PretrainingSettings:
     """One pre-training run. The paper's recipe is the default. Lengths are in tokens, rates per optimiser step."""
 
-    tokenizer: Path = setting(help="Folder of the tokenizer.")
     output: Path = setting(help="Folder to write the model and its results to.")
 
+    tokenizer: Path | None = setting(None, help="Folder of the tokenizer; default: that of --initial.")
     architecture: str | None = setting(
         None, help="What to train from random weights: a preset, or a folder with the config.json of any model."
     )
-    initial: str | None = setting(None, help="In its place: a checkpoint to go on from.")
+    initial: str | None = setting(
+        None, help="In its place: a checkpoint to go on from, a folder, a repository id, or `mini`, which is shipped."
+    )
     data: tuple[Path, ...] = setting((), help="Files of text: .txt (one sentence a line, blank lines between texts), "
                                               ".jsonl or .parquet (one text a row).")  # fmt: skip
     dataset: str | None = setting(None, help="In place of files: a folder of datasets' save_to_disk, or a name.")
@@ -80,6 +82,8 @@ class PretrainingSettings:
             raise ValueError("Give the text as --data FILES or as --dataset FOLDER-OR-NAME, one of the two.")
         if (self.architecture is None) == (self.initial is None):
             raise ValueError("Give --architecture for random weights or --initial for a checkpoint, one of the two.")
+        if self.tokenizer is None and self.initial is None:
+            raise ValueError("--tokenizer is missing: train-tokenizer makes one.")
         at_least(self, ("max_steps",), 0)
         sizes = ("batch_size", "accumulate", "eval_batch_size", "eval_steps", "save_steps", "limit")
         at_least(self, sizes, 1)
