@@ -117,6 +117,8 @@ def kernels(
     from .analysis.kernels import analyse_kernels
     from .pretraining.text import file_texts
 
+    if text is not None and not text.strip():
+        raise ValueError("--text is empty.")
     texts = [text] if text else []
     if text_file is not None:
         texts += [" ".join(lines) for lines in file_texts([text_file])]

@@ -18,6 +18,13 @@ from modeling_convbert_composite.run_folders import CHECKPOINTS
 KERNEL_NAMES = ("fixed_kernel", "query_kernel", "key_kernel")
 
 
+# Those of transformers that need nothing but the steps.
+SCHEDULES = (
+    *("linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup"),
+    "inverse_sqrt",
+)
+
+
 def is_kernel(name: str) -> bool:
     """Whether a parameter is a kernel of the attention scores."""
     return name.rpartition(".")[2] in KERNEL_NAMES
@@ -70,6 +77,8 @@ def shared_arguments(settings: Any) -> dict[str, Any]:
             f"--batch-size {settings.batch_size} must be divisible by {parts} "
             f"({processes} processes x --accumulate {settings.accumulate})."
         )
+    if settings.schedule not in SCHEDULES:
+        raise ValueError(f"--schedule must be one of {', '.join(SCHEDULES)}, got {settings.schedule!r}.")
     if settings.tensorboard:
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(settings.output / "tensorboard")
     return {

@@ -59,12 +59,14 @@ def write_text(path: Path, text: str) -> None:
 @contextlib.contextmanager
 def folder_beside(folder: Path) -> Iterator[Path]:
     """A folder to write into, which becomes `folder`, that must not exist, if nothing is raised; else it vanishes."""
-    scratch = folder.with_name(folder.name + ".part")
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Of its own name, so that two processes do not write into the same; the folder itself has the usual rights.
+    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    made = scratch / folder.name
+    made.mkdir()
     try:
-        yield scratch
-        scratch.rename(folder)
+        yield made
+        made.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -19,6 +19,8 @@ logger = logging.get_logger(__name__)
 
 RESULTS = "results.json"
 CHECKPOINTS = "checkpoints"
+# What a run that failed before its first checkpoint may leave; the next one uses it.
+BEFORE_TRAINING = {CHECKPOINTS, "data", "tensorboard"}
 
 
 class RunSettings(Protocol):
@@ -63,12 +65,19 @@ class RunFolder:
         output = self.settings.output
         if output.exists() and not output.is_dir():
             raise FileExistsError(f"{output} is a file; --output must be a folder.")
-        if self.settings.resume or self.settings.overwrite or not output.is_dir():
+        if self.settings.overwrite or not output.is_dir() or self.has_no_result_yet():
             return
-        if any(output.iterdir()):
+        if not self.settings.resume:
             raise FileExistsError(
                 f"{output} is not empty. Take another --output, --overwrite it, or --resume its run."
             )
+        if not (self.results.is_file() or self.record.is_file()):
+            raise FileExistsError(f"{output} holds no run that --resume could go on with; take another --output.")
+
+    def has_no_result_yet(self) -> bool:
+        """Whether there is nothing but what a run prepares before its first step."""
+        names = {path.name for path in self.settings.output.iterdir()}
+        return names <= BEFORE_TRAINING and not any(self.checkpoints.glob("checkpoint-*"))
 
     def finished_results(self) -> dict[str, Any] | None:
         """What a run that is to be resumed has found, if it has come to its end already."""

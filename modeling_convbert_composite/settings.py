@@ -64,7 +64,7 @@ def from_mapping(settings_class: type[Settings], values: dict[str, Any], source:
 def convert(value: Any, item: Field, source: str) -> Any:
     """`value` in the type of a field. YAML reads 1e-4 as text, and a list may be written with commas."""
     wanted = value_type(item.type)
-    if value is None:
+    if value is None and wanted is not item.type:
         return None
     problem = ValueError(f"{source}: {item.name} must be {describe_type(wanted)}, got {value!r}.")
     if get_origin(wanted) is Literal:
@@ -72,12 +72,13 @@ def convert(value: Any, item: Field, source: str) -> Any:
             raise problem
         return value
     if get_origin(wanted) is tuple:
-        parts = value.split(",") if isinstance(value, str) else value
+        parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, (int, float)) else value
         if not isinstance(parts, (list, tuple)):
             raise problem
         kind = get_args(wanted)[0]
+        parts = [part.strip() if isinstance(part, str) else part for part in parts]
         try:
-            return tuple(kind(part.strip() if isinstance(part, str) else part) for part in parts)
+            return tuple(kind(part) for part in parts if part != "")
         except (TypeError, ValueError):
             raise problem from None
     if wanted is bool or isinstance(value, bool):
@@ -95,6 +96,8 @@ def convert(value: Any, item: Field, source: str) -> Any:
 def describe_type(wanted: Any) -> str:
     if get_origin(wanted) is Literal:
         return f"one of {', '.join(map(str, get_args(wanted)))}"
+    if get_origin(wanted) is tuple:
+        return {int: "whole numbers (64,128)"}.get(get_args(wanted)[0], "a list (a,b)")
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
     return names.get(wanted, "a list")
 
@@ -182,7 +185,9 @@ def command_of(settings_class: type[Settings], run: Callable[[Settings], None], 
     """A function for typer whose flags are the fields of `settings_class`, and `--config`; it calls `run`."""
 
     def command(config: Path | None = None, **flags: Any) -> None:
-        run(read_settings(settings_class, config, flags))
+        # A flag that was given several times is one list.
+        joined = {name: ",".join(value) or None if isinstance(value, list) else value for name, value in flags.items()}
+        run(read_settings(settings_class, config, joined))
 
     parameters = [option("config", Path, "YAML file with any of these settings; flags win over it.", "")]
     parameters += [
@@ -204,9 +209,10 @@ def shown(item: Field) -> str:
 def option(name: str, annotation: Any, help: str, default: str) -> inspect.Parameter:
     """One flag. Its own default is None throughout: not given."""
     wanted = value_type(annotation)
-    if get_origin(wanted) in (tuple, Literal):
-        choices = f" One of {', '.join(map(str, get_args(wanted)))}." if get_origin(wanted) is Literal else ""
-        wanted, help = str, help + choices
+    if get_origin(wanted) is Literal:
+        wanted, help = str, f"{help} One of {', '.join(map(str, get_args(wanted)))}."
+    if get_origin(wanted) is tuple:
+        wanted, help = list[str], f"{help} Several: a,b or the flag again."
     declared = typer.Option(flag(name), help=help, show_default=default or False)
     if wanted is bool:
         declared = typer.Option(

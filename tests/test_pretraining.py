@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from transformers import (
     BertConfig,
     BertModel,
     ConvBertConfig,
+    MPNetConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     RobertaConfig,
@@ -55,7 +57,7 @@ from modeling_convbert_composite.pretraining.settings import PretrainingSettings
 from modeling_convbert_composite.pretraining.text import file_texts, read_texts
 from modeling_convbert_composite.pretraining.tokenizers import train_tokenizer
 from modeling_convbert_composite.records import read_json, read_lines
-from modeling_convbert_composite.settings import as_command
+from modeling_convbert_composite.settings import as_command, read_settings
 
 
 CLS, SEP, MASK, PAD = 2, 3, 4, 0
@@ -124,6 +126,7 @@ def plain_ids(line: str) -> list[int]:
 
 
 def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
@@ -489,7 +492,7 @@ def test_texts_of_a_block_do_not_see_each_other(kind: str) -> None:
 def test_training_a_tokenizer(kind: str, cased: bool, tmp_path: Path) -> None:
     corpus = write(tmp_path / "corpus.txt", ("Der Fuß des Königs. The King's Émile reads 3 books!\n" + CORPUS) * 20)
     # Bytes alone are 256 pieces.
-    size = {"bpe": 320, "wordpiece": 90, "sentencepiece": 53}[kind]
+    size = {"bpe": 320, "wordpiece": 90, "sentencepiece": 53 if cased else 44}[kind]
     settings = TokenizerSettings(data=(corpus,), output=tmp_path / "out", kind=kind, vocab_size=size, cased=cased)  # type: ignore[arg-type]
     train_tokenizer(settings)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -504,9 +507,33 @@ def test_training_a_tokenizer(kind: str, cased: bool, tmp_path: Path) -> None:
     name = "Émile" if cased else "emile"
     assert tokenizer.decode(tokenizer("Émile", add_special_tokens=False)["input_ids"]).strip() == name
     assert tokenizer.unk_token_id not in ids
+    # In pre-training [MASK] stands for a word and its blank.
+    plain, masked = (tokenizer(text)["input_ids"] for text in ("the cat sat", "the [MASK] sat"))
+    place = masked.index(tokenizer.mask_token_id)
+    assert masked[:place] == plain[:place]
+    assert masked[place + 1 :] == plain[-len(masked) + place + 1 :]
+    if not cased and kind != "bpe":
+        # Every piece can be met.
+        pieces = tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens)
+        assert [piece for piece in pieces if piece != piece.lower()] == []
     assert None not in (tokenizer.pad_token_id, tokenizer.mask_token_id, tokenizer.unk_token_id)
     with pytest.raises(FileExistsError, match="--overwrite"):
         train_tokenizer(settings)
+
+
+def test_a_tokenizer_replaces_tokenizers_alone(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "corpus.txt", CORPUS)
+    settings = TokenizerSettings((corpus,), tmp_path / "out", "wordpiece", 60)
+    train_tokenizer(settings)
+    train_tokenizer(replace(settings, vocab_size=50, overwrite=True))
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == 50
+    mine = write(tmp_path / "mine" / "thesis.tex", "x")
+    with pytest.raises(FileExistsError, match="something else than a tokenizer"):
+        train_tokenizer(replace(settings, output=mine.parent, overwrite=True))
+    with pytest.raises(FileExistsError, match="is a file"):
+        train_tokenizer(replace(settings, output=mine, overwrite=True))
+    assert mine.read_text() == "x"
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus.txt", "out", "mine"}
 
 
 def test_a_vocabulary_that_does_not_fit(tmp_path: Path) -> None:
@@ -759,7 +786,7 @@ def test_a_checkpoint_with_another_tokenizer(make: Callable[..., PretrainingSett
     settings = make(architecture=None, initial=str(tmp_path / "small"))
     small = load_preset("tiny").to_dict() | {"vocab_size": len(WORDS) - 1}
     ConvBertCompositeConfig(**small).save_pretrained(tmp_path / "small")
-    with pytest.raises(ValueError, match=f"has {len(WORDS) - 1} tokens"):
+    with pytest.raises(ValueError, match=f"has {len(WORDS) - 1} tokens, less than"):
         pretrain(settings)
     assert not settings.output.exists()
 
@@ -787,6 +814,149 @@ def test_accumulated_batches_end_with_the_weights_of_whole_ones(
     for name, tensor in weights(runs[0].output).items():
         assert torch.allclose(weights(runs[1].output)[name], tensor, atol=1e-5), name
         assert tensor.isfinite().all()
+
+
+PEERS: dict[str, Any] = {
+    "bert": BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32),
+    "roberta": RobertaConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, max_position_embeddings=26
+    ),
+    "mpnet": MPNetConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32),
+    "convbert": ConvBertConfig(
+        hidden_size=32, embedding_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "attention"),
+    [("bert", "sdpa"), ("bert", "eager"), ("roberta", "sdpa"), ("roberta", "eager"), ("mpnet", None)],
+)
+def test_packed_texts_of_other_models_are_what_they_are_alone(
+    kind: str, attention: str | None, make: Callable[..., PretrainingSettings], tmp_path: Path
+) -> None:
+    """The measured loss is that of each text for itself, with the positions that the model gives it."""
+    torch.manual_seed(0)
+    config = PEERS[kind]
+    config.vocab_size, config.initializer_range = len(WORDS), 0.3
+    model = AutoModelForMaskedLM.from_config(config).eval()
+    model.save_pretrained(tmp_path / kind)
+    word_tokenizer().save_pretrained(tmp_path / kind)
+    more: dict[str, Any] = {"architecture": None, "tokenizer": None, "max_steps": 0, "max_length": 22}
+    result = pretrain(make(initial=str(tmp_path / kind), attention=attention, **more))
+    tokenizer = word_tokenizer()
+    collate = MaskedBatch(tokenizer, max_length=22, seed=1)
+    total, count = 0.0, 0
+    for visit, example in enumerate(prepare(make(initial=str(tmp_path / kind), **more), tokenizer).validation):
+        row = collate.example({**example, "visit": visit}, np.random.default_rng((1, visit)))
+        ids, labels = (torch.from_numpy(row[name]).split(example["lengths"]) for name in ("input_ids", "labels"))
+        for text, targets in zip(ids, labels, strict=True):
+            with torch.no_grad():
+                logits = model(text[None]).logits[0]
+            total += torch.nn.functional.cross_entropy(logits, targets, reduction="sum").item()
+            count += int((targets != IGNORED).sum())
+    assert result.metrics["validation"]["mlm_loss"] == pytest.approx(total / count, rel=1e-4)
+
+
+def test_what_a_model_cannot_take_is_found_first(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    PEERS["convbert"].save_pretrained(tmp_path / "convbert")
+    PEERS["roberta"].save_pretrained(tmp_path / "roberta")
+    with pytest.raises(ValueError, match="A convbert with the attention 'eager' cannot take packed texts"):
+        pretrain(make(architecture=str(tmp_path / "convbert")))
+    # 26 rows less those of padding.
+    with pytest.raises(ValueError, match="A roberta of these settings cannot take 26 tokens"):
+        pretrain(make(architecture=str(tmp_path / "roberta"), max_length=26, format="pairs"))
+    with pytest.raises(ValueError, match="The model has 10 tokens, less than the"):
+        pretrain(make(fields=("vocab_size=10",)))
+    assert not (tmp_path / "out").exists()
+    assert pretrain(make(architecture=str(tmp_path / "convbert"), format="pairs")).metrics
+
+
+@pytest.mark.parametrize("name", ["mask", "pad", "cls", "sep"])
+def test_tokenizers_that_lack_a_token(name: str, make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    tokenizer = word_tokenizer()
+    setattr(tokenizer, f"{name}_token", None)
+    tokenizer.save_pretrained(tmp_path / "lacking")
+    with pytest.raises(ValueError, match=rf"has no \[{name.upper()}\]"):
+        pretrain(make(tokenizer=tmp_path / "lacking"))
+    with pytest.raises(FileNotFoundError, match="There is no folder nowhere for --tokenizer"):
+        pretrain(make(tokenizer=Path("nowhere")))
+
+
+def test_text_without_a_token_to_predict(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    unknown = write(tmp_path / "unknown.txt", "xyzzy plugh\n\n" * 40)
+    with pytest.raises(ValueError, match="no token to predict in the text to train on"):
+        pretrain(make(data=(unknown,)))
+    few = write(tmp_path / "few.txt", "the\n")
+    with pytest.raises(ValueError, match="no token to predict in the text to validate on"):
+        pretrain(make(validation=(few,)))
+
+
+def test_what_spells_a_special_token_is_text(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    spelt = write(tmp_path / "spelt.txt", "the [MASK] [SEP] cat [PAD] sat\n\n" * 30)
+    examples = prepare(make(data=(spelt,)), word_tokenizer()).train
+    ids = [value for block in examples["input_ids"] for value in block]
+    assert MASK not in ids and PAD not in ids
+    assert ids.count(SEP) == sum(len(lengths) for lengths in examples["lengths"])
+
+
+def test_stale_examples_are_seen(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    """Another tokenizer with the same vocabulary, another content of a folder of datasets."""
+    tokenizer = word_tokenizer()
+    prepare(make(prepared=tmp_path / "shared"), tokenizer)
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    backend["normalizer"] = {"type": "Strip", "strip_left": True, "strip_right": True}
+    other = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(backend)), **tokenizer.special_tokens_map
+    )
+    with pytest.raises(ValueError, match="holds examples of other text or settings"):
+        prepare(make(prepared=tmp_path / "shared"), other)
+    kept: dict[str, Any] = {"data": (), "dataset": str(tmp_path / "set"), "prepared": tmp_path / "of-set"}
+    for words in ("the cat sat", "a dog ran"):
+        shutil.rmtree(tmp_path / "set", ignore_errors=True)
+        datasets.Dataset.from_dict({"text": [words] * 30}).save_to_disk(str(tmp_path / "set"))
+        if words == "the cat sat":
+            prepare(make(**kept), tokenizer)
+    with pytest.raises(ValueError, match="holds examples of other text or settings"):
+        prepare(make(**kept), tokenizer)
+
+
+def test_two_runs_prepare_the_same_folder(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    """Whoever comes second takes what the first has made; nobody writes into the other's."""
+    settings = make(prepared=tmp_path / "shared", data=(write(tmp_path / "corpus.txt", word_texts(3000)),))
+    expected = prepare(make(data=settings.data, prepared=tmp_path / "alone"), word_tokenizer())
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: prepare(settings, word_tokenizer()), range(3)))
+    assert all(len(data.train) == len(expected.train) for data in found)
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus.txt", "shared", "alone"}
+
+
+def test_folders_that_hold_no_run(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    mine = write(tmp_path / "out" / "model.safetensors", "mine")
+    with pytest.raises(FileExistsError, match="holds no run that --resume could go on with"):
+        pretrain(make(resume=True))
+    with pytest.raises(FileExistsError, match="is not empty"):
+        pretrain(make())
+    assert mine.read_text() == "mine"
+    mine.unlink()
+    # What a run leaves that failed before its first step is in nobody's way.
+    with pytest.raises(ValueError, match="--schedule must be one of linear"):
+        pretrain(make(schedule="warmup_stable_decay"))
+    prepare(make(), word_tokenizer())
+    assert pretrain(make()).metrics
+
+
+def test_overwriting_with_other_data(make: Callable[..., PretrainingSettings]) -> None:
+    first = pretrain(make(eval_lengths=(16,)))
+    assert (first.output / "lengths.png").is_file()
+    second = pretrain(make(overwrite=True, max_length=16))
+    assert not (second.output / "lengths.png").exists()
+
+
+def test_the_order_of_pairs_and_the_loss_by_length(make: Callable[..., PretrainingSettings]) -> None:
+    result = pretrain(make(format="pairs", sentence_order=True, eval_lengths=(16,)))
+    assert result.measures["by_length"]["16"].keys() == {"mlm_loss", "masked_accuracy"}
+    assert "sentence_order_accuracy" in result.metrics["validation"]
 
 
 def test_outputs_beyond_the_logits_do_no_harm(make: Callable[..., PretrainingSettings]) -> None:
@@ -851,6 +1021,11 @@ def test_wrong_architectures(changes: dict[str, Any], message: str, make: Callab
         ({"data": ()}, "--data FILES or as --dataset"),
         ({"mlm_probability": 0.0}, "--mlm-probability must lie between 0 and 1"),
         ({"max_length": 4}, "--max-length must be at least 5"),
+        ({"eval_lengths": (64, 2)}, "--eval-lengths must be at least 5 each, got 2"),
+        ({"validation_share": 0.6}, "--validation-share must lie between 0 and 0.5"),
+        ({"dropout": 1.0}, "--dropout must be at least 0 and below 1"),
+        ({"clip": -1.0}, "--clip must be at least 0"),
+        ({"kernel_learning_rate": -5.0}, "--kernel-learning-rate must be at least 0"),
         ({"accumulate": 3}, "--accumulate 3 must divide --batch-size 8"),
         ({"max_steps": -1}, "--max-steps must be at least 0"),
         ({"initial": "there"}, "--architecture for random weights or --initial for a checkpoint, one of the two"),
@@ -861,6 +1036,38 @@ def test_wrong_architectures(changes: dict[str, Any], message: str, make: Callab
 def test_wrong_settings(changes: dict[str, Any], message: str, make: Callable[..., PretrainingSettings]) -> None:
     with pytest.raises(ValueError, match=message):
         make(**changes)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("max_length:", "max_length must be a whole number, got None"),
+        ("validation:", "validation must be a list .a,b., got None"),
+        ("eval_lengths: [a]", "eval_lengths must be whole numbers .64,128., got"),
+        ("output:", "output must be a path, got None"),
+    ],
+)
+def test_values_of_a_yaml_file(line: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_settings(PretrainingSettings, write(tmp_path / "run.yaml", line), {})
+
+
+def test_a_number_for_a_list(tmp_path: Path) -> None:
+    known = {"architecture": "tiny", "tokenizer": "there", "output": "out", "data": "corpus.txt"}
+    found = read_settings(PretrainingSettings, write(tmp_path / "run.yaml", "eval_lengths: 16"), known)
+    assert found.eval_lengths == (16,)
+
+
+def test_a_flag_given_twice_is_one_list(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    other = write(tmp_path / "other.txt", word_texts(30, seed=1))
+    settings = make()
+    command = shlex.split(as_command("pretrain", settings))[1:]
+    with pytest.raises(SystemExit) as stop:
+        main([*command, "--data", str(other), "--eval-lengths", "16", "--eval-lengths", "8,12,"])
+    assert stop.value.code == 0
+    found = read_json(settings.output / "results.json")
+    assert found["settings"]["data"] == [str(settings.data[0]), str(other)]
+    assert list(found["measures"]["by_length"]) == ["16", "8", "12"]
 
 
 def test_the_command(make: Callable[..., PretrainingSettings], capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,15 +68,7 @@ def query_kernels(
     total, count = torch.zeros(()), 0
     limit = min(max_length, model.config.length_limit or max_length)
     model.eval()
-    for start in range(0, len(texts), 16):
-        batch = tokenizer(
-            texts[start : start + 16],
-            padding=True,
-            truncation=True,
-            max_length=limit,
-            return_special_tokens_mask=True,
-            return_tensors="pt",
-        )
+    for batch in windows(texts, tokenizer, limit):
         is_text = batch.pop("special_tokens_mask") == 0
         with torch.no_grad(), recorded_queries(model) as queries:
             model(**batch)
@@ -91,6 +84,24 @@ def query_kernels(
         raise ValueError("The text has no token to average the query kernels over.")
     what = f"over {count:,} tokens" if len(texts) > 1 else f"over {count} tokens of one text"
     return Kernels("query", f"query kernels s q.U, mean {what}", total / count)
+
+
+def windows(
+    texts: list[str], tokenizer: PreTrainedTokenizerBase, length: int, size: int = 16
+) -> Iterator[dict[str, torch.Tensor]]:
+    """All of the texts in pieces of at most `length` tokens, `size` of them at a time."""
+    pieces = (piece for text in texts for piece in pieces_of(text, tokenizer, length))
+    while batch := list(islice(pieces, size)):
+        yield dict(tokenizer.pad(batch, return_tensors="pt"))
+
+
+def pieces_of(text: str, tokenizer: PreTrainedTokenizerBase, length: int) -> Iterator[dict[str, list[int]]]:
+    found = tokenizer(
+        text, truncation=True, max_length=length, return_overflowing_tokens=True, return_special_tokens_mask=True
+    )
+    found.pop("overflow_to_sample_mapping")
+    for index in range(len(found["input_ids"])):
+        yield {name: rows[index] for name, rows in found.items()}
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 def encoded(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[Ids]:
     """The ids of each line, without special tokens. What a text spells like a special token stays text."""
     for chunk in chunks(lines, CHUNK):
-        yield from tokenizer(chunk, add_special_tokens=False, verbose=False)["input_ids"]
+        yield from tokenizer(chunk, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
 
 
 def pairs(texts: Iterable[Text], tokenizer: PreTrainedTokenizerBase) -> Iterator[Example]:
@@ -58,12 +58,14 @@ class Packer:
 
     def add(self, ids: Ids) -> Iterator[Example]:
         """Takes the ids of a text; yields the blocks that are full."""
-        while ids:
+        start = 0
+        while start < len(ids):
             room = self.max_length - len(self.block) - 2
             if room < 1:
                 yield from self.rest()
                 continue
-            piece, ids = ids[:room], ids[room:]
+            piece = ids[start : start + room]
+            start += len(piece)
             self.block += [self.cls, *piece, self.sep]
             self.lengths.append(len(piece) + 2)
 

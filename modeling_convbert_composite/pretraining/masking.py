@@ -12,6 +12,8 @@ from transformers import PreTrainedTokenizerBase
 
 
 IGNORED = -100
+# Added to the scores of pairs that do not see each other: eager attention adds a mask, and knows no bools.
+HIDDEN = -1e4
 Array = np.ndarray
 
 
@@ -39,7 +41,8 @@ class MaskedBatch:
         fixed_length: pad to `max_length`, else to the longest of the batch.
         sentence_order: swap half of the pairs and label that (1 = swapped).
         borders: how a model is told where the texts of a block are: by `sequence_ids`, which ours take, or by an
-            `attention_mask` of pairs and `position_ids` that start again, which transformers' models take.
+            additive `attention_mask` of pairs and `position_ids` that start again, which transformers' models take.
+        first_position: where those start; see `trial`.
     """
 
     def __init__(
@@ -52,8 +55,9 @@ class MaskedBatch:
         fixed_length: bool = False,
         sentence_order: bool = False,
         borders: Literal["sequence_ids", "pairs"] = "sequence_ids",
+        first_position: int = 0,
     ):
-        self.borders = borders
+        self.borders, self.first_position = borders, first_position
         self.max_length, self.seed, self.probability = max_length, seed, probability
         self.fixed_length, self.sentence_order = fixed_length, sentence_order
         self.cls, self.sep, self.mask, self.pad = (
@@ -86,10 +90,12 @@ class MaskedBatch:
         sequence_ids = padded(pieces, width, -1)
         if self.borders == "sequence_ids":
             return {"sequence_ids": sequence_ids}
-        positions = [np.concatenate([np.arange(length) for length in row]) for row in lengths]
+        start = self.first_position
+        positions = [np.concatenate([np.arange(start, start + length) for length in row]) for row in lengths]
+        is_seen = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
         return {
-            "attention_mask": (sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]),
-            "position_ids": padded(positions, width, 0),
+            "attention_mask": torch.where(is_seen, 0.0, HIDDEN),
+            "position_ids": padded(positions, width, start),
         }
 
     def example(self, example: dict[str, Any], draw: np.random.Generator) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +50,18 @@ def prepare(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -
     """
     folder = settings.prepared or settings.output / "data"
     key = data_key(settings, tokenizer)
-    if (folder / KEY).is_file():
-        if records.read_json(folder / KEY) != key:
-            raise ValueError(
-                f"{folder} holds examples of other text or settings; delete it, or take another --prepared."
-            )
-    else:
-        make(settings, tokenizer, folder, key)
+    if settings.prepared is None and not settings.resume and not is_made(folder, key):
+        # Of an earlier run in OUTPUT, which is replaced or came to nothing.
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists() and not is_made(folder, key):
+        raise ValueError(f"{folder} holds examples of other text or settings; delete it, or take another --prepared.")
+    if not folder.exists():
+        try:
+            make(settings, tokenizer, folder, key)
+        except OSError:
+            # Another run may have been first.
+            if not is_made(folder, key):
+                raise
     return PreparedData(*(load(folder / name) for name in SPLITS))
 
 
@@ -67,13 +74,34 @@ def data_key(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) 
     """
     key = {name: str(getattr(settings, name)) for name in OF_THE_DATA}
     digests = {
-        split: [[path.suffix, hashlib.sha256(path.read_bytes()).hexdigest()] for path in paths]
+        split: [[path.suffix, digest_of(path)] for path in paths]
         for split, paths in zip(SPLITS, (settings.data, settings.validation), strict=True)
     }
-    vocabulary = json.dumps(sorted(tokenizer.get_vocab().items())).encode()
-    key |= {"files": json.dumps(digests), "vocabulary": hashlib.sha256(vocabulary).hexdigest()}
+    if settings.dataset and Path(settings.dataset).is_dir():
+        # Each split's fingerprint stands in its state.
+        digests["dataset"] = [[path.name, digest_of(path)] for path in sorted(Path(settings.dataset).rglob("*.json"))]
+    key |= {"files": json.dumps(digests), "tokenizer": rules_digest(tokenizer)}
     # Pairs are cut when they are read; blocks are as long as they were packed.
     return key | ({"max_length": str(settings.max_length)} if settings.format == "packed" else {})
+
+
+def is_made(folder: Path, key: dict[str, Any]) -> bool:
+    """Whether a folder holds the examples that `key` describes."""
+    return (folder / KEY).is_file() and records.read_json(folder / KEY) == key
+
+
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def rules_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Of all that decides how text is cut; whether it was last asked to pad or truncate is none of it."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = json.loads(backend.to_str()) if backend is not None else sorted(tokenizer.get_vocab().items())
+    if isinstance(rules, dict):
+        rules |= {"padding": None, "truncation": None}
+    return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()
 
 
 def make(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase, folder: Path, key: dict[str, Any]) -> None:
@@ -87,7 +115,10 @@ def make(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase, fold
             writer.close()
             if writer.count == 0:
                 verb = {"train": "train", "validation": "validate"}[name]
-                raise ValueError(f"There is too little text to {verb} on; see --validation-share and --validation.")
+                raise ValueError(
+                    f"There is too little text to {verb} on: blank lines end a text, and --validation-share or "
+                    "--validation holds some out."
+                )
         records.write_json(scratch / KEY, key)
 
 
@@ -117,7 +148,7 @@ def split_examples(settings: PretrainingSettings, tokenizer: PreTrainedTokenizer
 def all_examples(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase, held: bool) -> Iterator[Example]:
     """The examples of the data, or of the files `held` out for validation."""
     if settings.format == "ids":
-        return id_files(settings.validation if held else settings.data, tokenizer)
+        return islice(id_files(settings.validation if held else settings.data, tokenizer), settings.limit)
     texts = file_texts(settings.validation, settings.errors, settings.text_column) if held else read_texts(settings)
     if settings.format == "pairs":
         return pairs(texts, tokenizer)

@@ -2,6 +2,7 @@
 """One pre-training run: text is prepared, the model is built and trained, and what it learnt is measured."""
 
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ from modeling_convbert_composite.pretraining.measures import (
 )
 from modeling_convbert_composite.pretraining.prepared import PreparedData, Visits, prepare
 from modeling_convbert_composite.pretraining.settings import PretrainingSettings
+from modeling_convbert_composite.pretraining.trial import check_longest, first_position
 from modeling_convbert_composite.run_folders import CHECKPOINTS, RESULTS, RunFolder, write_card_of_ours
 from modeling_convbert_composite.settings import as_command, plain
 
@@ -49,6 +51,7 @@ from modeling_convbert_composite.settings import as_command, plain
 MAY_DIFFER = frozenset({"resume", "overwrite", "keep_checkpoints", "output", "tensorboard", "prepared", "workers"})
 # Masks to validate on are others than those to train on.
 VALIDATION_SEED = 1
+LENGTHS_PLOT = "lengths.png"
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class Run:
     tokenizer: PreTrainedTokenizerBase
     model: PreTrainedModel
     data: PreparedData
+    first_position: int = 0
 
 
 def pretrain(settings: PretrainingSettings) -> PretrainingResult:
@@ -92,22 +96,38 @@ def pretrain(settings: PretrainingSettings) -> PretrainingResult:
     set_seed(settings.seed)
     model = build_model(settings, config)
     arguments = training_arguments(settings)
+    model.to(arguments.device)  # type: ignore[arg-type]
+    start = try_out(settings, tokenizer, model)
     with arguments.main_process_first(desc="preparing text"):
         data = prepare(settings, tokenizer)
-    run = Run(settings, tokenizer, model, data)
+    run = Run(settings, tokenizer, model, data, start)
+    check_labels(run)
     trainer = build_trainer(run, arguments)
     folder.prepare()
-    seconds = 0.0
-    if settings.max_steps:
-        trained = trainer.train(resume_from_checkpoint=folder.last_checkpoint())
-        seconds = trained.metrics["train_runtime"]
-    return finish(run, trainer, seconds)
+    if not settings.max_steps:
+        return finish(run, trainer, tokens_per_second=0.0)
+    checkpoint = folder.last_checkpoint()
+    before = tokens_seen(checkpoint)
+    trained = trainer.train(resume_from_checkpoint=checkpoint)
+    speed = (int(trainer.state.num_input_tokens_seen) - before) / trained.metrics["train_runtime"]
+    return finish(run, trainer, speed)
+
+
+def tokens_seen(checkpoint: str | None) -> int:
+    """Tokens that a run had seen when it was interrupted."""
+    return records.read_json(Path(checkpoint) / "trainer_state.json")["num_input_tokens_seen"] if checkpoint else 0
 
 
 def load_tokenizer(settings: PretrainingSettings) -> PreTrainedTokenizerBase:
     """That of --tokenizer, which must be the checkpoint's with --initial, where it may be left out."""
     source = settings.tokenizer or settings.initial
+    if settings.tokenizer and not Path(find_model(settings.tokenizer)).is_dir():
+        raise FileNotFoundError(f"There is no folder {settings.tokenizer} for --tokenizer.")
     tokenizer = AutoTokenizer.from_pretrained(find_model(str(source)))
+    missing = [name for name in ("mask", "pad", "cls", "sep") if getattr(tokenizer, f"{name}_token_id") is None]
+    if missing:
+        names = ", ".join(f"[{name.upper()}]" for name in missing)
+        raise ValueError(f"The tokenizer {source} has no {names}; pre-training needs one each.")
     initial = Path(find_model(settings.initial)) if settings.initial else None
     if settings.tokenizer and initial and (initial / "tokenizer_config.json").is_file():
         own = AutoTokenizer.from_pretrained(initial)
@@ -131,20 +151,24 @@ def source_config(settings: PretrainingSettings) -> PreTrainedConfig:
 
 
 def build_config(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -> PreTrainedConfig:
-    """The config with the tokenizer's vocabulary and the fields that `settings` change."""
+    """
+    The config with the fields that `settings` change; of a new model with the tokenizer's vocabulary, while a
+    checkpoint's must hold it.
+    """
     config = source_config(settings)
-    if settings.initial is not None and config.vocab_size < len(tokenizer):
-        raise ValueError(
-            f"{settings.initial} has {config.vocab_size} tokens, its tokenizer {len(tokenizer)}: "
-            "--tokenizer must be that of the checkpoint."
-        )
-    size = config.vocab_size if settings.initial is not None else len(tokenizer)
-    changes = {"vocab_size": size, "pad_token_id": tokenizer.pad_token_id} | fields_of(settings.fields)
+    changes: dict[str, Any] = {}
+    if settings.initial is None:
+        changes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    changes |= fields_of(settings.fields)
+    size = changes.get("vocab_size", config.vocab_size)
+    if size < len(tokenizer):
+        raise ValueError(f"The model has {size} tokens, less than the {len(tokenizer)} of the tokenizer.")
     if settings.dropout is not None:
         changes |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), settings.dropout)
     unknown = [name for name in changes if not hasattr(config, name)]
     if unknown:
-        raise ValueError(f"--fields: {config.model_type} has no field {unknown[0]!r}.")
+        flag = "--dropout" if unknown[0].endswith("dropout_prob") and settings.dropout is not None else "--fields"
+        raise ValueError(f"{flag}: a {config.model_type} has no field {unknown[0]!r}.")
     try:
         # Built anew, so that the fields are checked together.
         config = type(config)(**(config.to_dict() | changes))
@@ -194,9 +218,38 @@ def takes_sequence_ids(model: PreTrainedModel) -> bool:
     return isinstance(model.config, ConvBertCompositeConfig)
 
 
+def try_out(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> int:
+    """The first position of the model's texts; refuses what it cannot do, before any text is read."""
+
+    def collate(start: int) -> MaskedBatch:
+        borders: Any = "sequence_ids" if takes_sequence_ids(model) else "pairs"
+        return MaskedBatch(tokenizer, settings.max_length, seed=0, borders=borders, first_position=start)
+
+    is_packed = settings.format == "packed"
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=settings.bf16):
+        start = first_position(model, collate) if is_packed and not takes_sequence_ids(model) else 0
+        check_longest(model, collate(start), is_packed)
+    return start
+
+
+def check_labels(run: Run) -> None:
+    """Refuses text in which there is nothing to predict: all of it unknown, or so little that no mask falls on it."""
+    for name, seed, examples in (
+        ("train", run.settings.seed, run.data.train),
+        ("validate", VALIDATION_SEED, run.data.validation),
+    ):
+        collate, visits = collator(run, seed), Visits(examples)
+        if not any(bool((collate([visits[index]])["labels"] != IGNORED).any()) for index in range(len(visits))):
+            raise ValueError(
+                f"There is no token to predict in the text to {name} on: all are special or unknown to the tokenizer, "
+                "or there are too few of them."
+            )
+
+
 def collator(run: Run, seed: int, **changes: Any) -> MaskedBatch:
     settings = run.settings
     values: dict[str, Any] = {
+        "first_position": run.first_position,
         "max_length": settings.max_length,
         "probability": settings.mlm_probability,
         "whole_words": settings.whole_words,
@@ -276,9 +329,9 @@ class PretrainingTrainer(CompositeTrainer):
         with states_to_predict(self.accelerator.unwrap_model(model), labels) as few:
             loss, logits, _ = super().prediction_step(model, {**inputs, "labels": few}, *args, **kwargs)
         # Hidden states and attentions stand behind the logits where a config asks for them.
-        words, *others = logits if isinstance(logits, tuple) else (logits,)
-        order = [others[0].argmax(-1)] if "sentence_order_label" in self.label_names else []
-        scores = (*token_scores(words[0], labels), *order)
+        found: Any = logits if isinstance(logits, tuple) else (logits,)
+        order = [found[1].argmax(-1)] if "sentence_order_label" in self.label_names else []
+        scores = (*token_scores(found[0][0], labels), *order)
         return loss, scores, tuple(inputs[name] for name in self.label_names)
 
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> Any:
@@ -321,17 +374,18 @@ def training_arguments(settings: PretrainingSettings) -> TrainingArguments:
     )
 
 
-def finish(run: Run, trainer: CompositeTrainer, seconds: float) -> PretrainingResult:
+def finish(run: Run, trainer: CompositeTrainer, tokens_per_second: float) -> PretrainingResult:
     settings = run.settings
     metrics = {"validation": scores_on(trainer, run.data.validation)}
     notes: list[str] = []
-    tokens = int(trainer.state.num_input_tokens_seen)
     measures: dict[str, Any] = {
         "floor": unigram_floor(run.data, run.tokenizer),
         "by_length": loss_by_length(run, trainer, notes) if settings.eval_lengths else {},
-        "tokens": tokens,
-        "tokens_per_second": tokens / seconds if seconds else 0.0,
+        "tokens": int(trainer.state.num_input_tokens_seen),
+        "tokens_per_second": tokens_per_second,
     }
+    if not math.isfinite(metrics["validation"]["mlm_loss"]):
+        notes.append("The loss is not finite: a lower --learning-rate, or without --bf16.")
     history = [entry for entry in trainer.state.log_history if "step" in entry]
     result = PretrainingResult(settings.output, metrics, measures, history, notes)
     if trainer.is_world_process_zero():
@@ -354,7 +408,9 @@ def write_results(run: Run, result: PretrainingResult, steps: int) -> None:
     ):
         result.notes.append("No plots: they need the extra `plot` (matplotlib).")
     elif result.measures["by_length"]:
-        plot_lengths(result.measures["by_length"], output / "lengths.png")
+        plot_lengths(result.measures["by_length"], output / LENGTHS_PLOT)
+    if not result.measures["by_length"]:
+        (output / LENGTHS_PLOT).unlink(missing_ok=True)
     found = {
         "task": "fill-mask",
         "command": as_command("pretrain", settings),
@@ -392,6 +448,9 @@ def scores_on(trainer: CompositeTrainer, examples: datasets.Dataset) -> dict[str
 def loss_by_length(run: Run, trainer: CompositeTrainer, notes: list[str]) -> dict[str, dict[str, float]]:
     """Scores on the validation text packed anew into blocks of each length that the model has positions for."""
     limit = position_limit(run.model.config)
+    limit = None if limit is None else limit - run.first_position
+    # The order of pairs is no matter of blocks.
+    trainer.label_names = ["labels"]
     found = {}
     for length in run.settings.eval_lengths:
         if limit is not None and length > limit:

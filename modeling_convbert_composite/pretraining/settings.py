@@ -8,6 +8,11 @@ from typing import Literal
 from modeling_convbert_composite.settings import at_least, setting
 
 
+# The shortest input: two texts of a token with their special ones.
+SHORTEST = 5
+KERNEL_SETTINGS = ("kernel_learning_rate", "fixed_kernel_learning_rate", "kernel_weight_decay")
+
+
 @dataclass(frozen=True)
 class PretrainingSettings:
     """One pre-training run. The paper's recipe is the default. Lengths are in tokens, rates per optimiser step."""
@@ -29,7 +34,9 @@ class PretrainingSettings:
     streaming: bool = setting(False, help="Read --dataset as a stream, without downloading it whole.")
     text_column: str = setting("text", help="Column of the text.")
     validation: tuple[Path, ...] = setting((), help="Files to validate on; default: a share of the texts.")
-    validation_share: float = setting(0.01, help="Share of the texts to validate on where there are no files for it.")
+    validation_share: float = setting(
+        0.01, help="Share of the texts to validate on where there are no files for it: one of so many, at most 0.5."
+    )
     errors: Literal["strict", "replace"] = setting("strict", help="What to do with bytes that are not UTF-8.")
     format: Literal["packed", "pairs", "ids"] = setting(
         "packed",
@@ -87,11 +94,16 @@ class PretrainingSettings:
         at_least(self, ("max_steps",), 0)
         sizes = ("batch_size", "accumulate", "eval_batch_size", "eval_steps", "save_steps", "limit")
         at_least(self, sizes, 1)
-        at_least(self, ("max_length",), 5)
+        at_least(self, ("max_length",), SHORTEST)
+        at_least(self, ("learning_rate", *KERNEL_SETTINGS, "weight_decay", "warmup", "clip", "log_steps"), 0)
         if not 0 < self.mlm_probability < 1:
             raise ValueError(f"--mlm-probability must lie between 0 and 1, got {self.mlm_probability}.")
-        if not 0 < self.validation_share < 1:
-            raise ValueError(f"--validation-share must lie between 0 and 1, got {self.validation_share}.")
+        if not 0 < self.validation_share <= 0.5:
+            raise ValueError(f"--validation-share must lie between 0 and 0.5, got {self.validation_share}.")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"--dropout must be at least 0 and below 1, got {self.dropout}.")
+        if any(length < SHORTEST for length in self.eval_lengths):
+            raise ValueError(f"--eval-lengths must be at least {SHORTEST} each, got {min(self.eval_lengths)}.")
         if self.sentence_order and self.format == "packed":
             raise ValueError("--sentence-order needs pairs of lines: --format pairs.")
         if self.batch_size % self.accumulate:
@@ -112,4 +124,7 @@ class TokenizerSettings:
     sample: int = setting(10_000_000, help="Lines to train on, at most; a random sample.")
     model_max_length: int | None = setting(None, help="Longest input that the tokenizer announces.")
     seed: int = setting(42, help="Seed of the sample.")
-    overwrite: bool = setting(False, help="Replace an earlier result in OUTPUT.")
+    overwrite: bool = setting(False, help="Replace an earlier tokenizer in OUTPUT.")
+
+    def __post_init__(self) -> None:
+        at_least(self, ("sample", "vocab_size", "model_max_length"), 1)

@@ -77,6 +77,12 @@ def lines_of(value: Any, where: str) -> Text:
     """The lines of a text that are not blank."""
     if not isinstance(value, str):
         raise ValueError(f"{where} must be text, got {type(value).__name__}.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{where} holds half of a pair of UTF-16, {value[error.start]!r}, which is no letter."
+        ) from error
     return [line.strip() for line in value.splitlines() if line.strip()]
 
 
@@ -95,9 +101,12 @@ def json_texts(path: Path, errors: str, column: str) -> Iterator[Text]:
 
 
 def parquet_texts(path: Path, errors: str, column: str) -> Iterator[Text]:
-    from pyarrow import parquet
+    from pyarrow import ArrowException, parquet
 
-    file = parquet.ParquetFile(path)
+    try:
+        file = parquet.ParquetFile(path)
+    except ArrowException as error:
+        raise ValueError(f"{path} is not Parquet: {error}") from error
     if column not in file.schema_arrow.names:
         raise ValueError(f"{path} has no column {column!r}; it has {', '.join(file.schema_arrow.names)}.")
     for batch in file.iter_batches(columns=[column]):

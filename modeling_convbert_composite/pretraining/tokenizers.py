@@ -2,22 +2,25 @@
 """Training tokenizers on one's own text, any language, saved as tokenizer.json with BERT's special tokens."""
 
 import random
-import shutil
+import tempfile
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from modeling_convbert_composite import records
 from modeling_convbert_composite.pretraining.settings import TokenizerSettings
 from modeling_convbert_composite.pretraining.text import file_texts
 
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+# Without case and accents.
+PLAIN = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()])
+# [MASK] takes the blank before it, as the word does that it stands for.
+MASK = AddedToken("[MASK]", lstrip=True, special=True)
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", MASK]
 
 
 def train_tokenizer(settings: TokenizerSettings) -> PreTrainedTokenizerFast:
@@ -29,15 +32,23 @@ def train_tokenizer(settings: TokenizerSettings) -> PreTrainedTokenizerFast:
         FileExistsError: an earlier result. ImportError: sentencepiece is not installed (the extra `convert`).
     """
     output = settings.output
-    if output.exists() and not settings.overwrite and (not output.is_dir() or any(output.iterdir())):
-        raise FileExistsError(f"{output} is not empty; take another --output, or --overwrite it.")
+    check_output(output, settings.overwrite)
     lines = sample(settings)
-    with records.folder_beside(output.with_name(output.name + ".new")) as folder:
-        tokenizer = TRAINERS[settings.kind](settings, lines, folder)
-        tokenizer.save_pretrained(folder)
-    shutil.rmtree(output, ignore_errors=True)
-    output.with_name(output.name + ".new").rename(output)
+    with tempfile.TemporaryDirectory() as scratch:
+        tokenizer = TRAINERS[settings.kind](settings, lines, Path(scratch))
+        output.mkdir(parents=True, exist_ok=True)
+        tokenizer.save_pretrained(output)
     return tokenizer
+
+
+def check_output(output: Path, overwrite: bool) -> None:
+    if output.exists() and not output.is_dir():
+        raise FileExistsError(f"{output} is a file; --output must be a folder.")
+    if output.is_dir() and any(output.iterdir()):
+        if not overwrite:
+            raise FileExistsError(f"{output} is not empty; take another --output, or --overwrite it.")
+        if not (output / "tokenizer.json").is_file():
+            raise FileExistsError(f"{output} holds something else than a tokenizer; take another --output.")
 
 
 def sample(settings: TokenizerSettings) -> list[str]:
@@ -59,9 +70,12 @@ def sentencepiece_tokenizer(settings: TokenizerSettings, lines: list[str], folde
 
     from modeling_convbert_composite.conversion.convert_tokenizer import build_tokenizer
 
+    # Text as the tokenizer will see it, so that every piece can be met. (The paper's code trains on text as it is, and
+    # has pieces with capitals that lower-cased text never reaches.)
+    seen = lines if settings.cased else (PLAIN.normalize_str(line) for line in lines)
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=iter(seen),
             model_prefix=str(folder / "spm"),
             vocab_size=settings.vocab_size,
             max_sentence_length=100_000,
@@ -95,7 +109,7 @@ def library_tokenizer(
         unk_token="[UNK]",
         cls_token="[CLS]",
         sep_token="[SEP]",
-        mask_token="[MASK]",
+        mask_token=MASK,
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
         **limit,
     )
@@ -114,8 +128,7 @@ def wordpiece_tokenizer(settings: TokenizerSettings, lines: list[str], folder: P
 def bpe_tokenizer(settings: TokenizerSettings, lines: list[str], folder: Path) -> PreTrainedTokenizerFast:
     """Byte-level, so that nothing is unknown."""
     tokenizer = Tokenizer(models.BPE())
-    plain = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC()] if settings.cased else plain)
+    tokenizer.normalizer = normalizers.NFC() if settings.cased else PLAIN
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
