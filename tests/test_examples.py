@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from helpers import needs_kernel
 
 from modeling_convbert_composite.records import read_json
 
@@ -82,6 +83,20 @@ def test_the_shipped_checkpoint_on_a_few_steps(tmp_path: Path) -> None:
     assert f"Saved {tmp_path / 'mini' / 'checkpoint'}." in printed
     shipped = {path.name for path in (DOCS.parent / "modeling_convbert_composite/checkpoints/mini").iterdir()}
     assert {path.name for path in (tmp_path / "mini" / "checkpoint").iterdir()} == shipped
+
+
+@needs_kernel
+def test_the_benchmark_of_pretraining(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS.parent))
+    from benchmarks import pretraining
+
+    monkeypatch.setattr(pretraining, "STEPS", 6)
+    found = pretraining.measure(rounds=1, batch=2, length=16, words=3000)
+    assert list(found) == list(pretraining.CONTENDERS)
+    assert found[pretraining.BERT]["ratio"] == 1
+    for row in found.values():
+        assert row["tokens per second"] > 0 and 0 < row["waiting for data"] < 1
+    assert pretraining.table(found).count("\n") == 1 + len(found)
 
 
 @pytest.fixture

@@ -43,9 +43,10 @@ COVERED_ELSEWHERE = {
         f"python examples/{name}.py --output runs": "tests/test_examples.py runs it on a few rows"
         for name in ("sentiment", "rating", "parts_of_speech", "spam")
     },
+    "python examples/mini_checkpoint.py --output runs/mini": "tests/test_examples.py, a few steps",
     "python examples/replication.py --output runs/replication --jobs 2": "tests/test_examples.py, a few steps",
     "python examples/replication_report.py --output runs/replication --report docs/replication": "as the one before",
-    "python -m benchmarks pretraining": "tests/test_native_kernel.py has its measure on a few steps",
+    "python -m benchmarks pretraining": "tests/test_examples.py has its measure on a few steps",
     "pip install '.[convert]'": "tests/test_packaging.py installs the built wheel",
 }
 
