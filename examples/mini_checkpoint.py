@@ -5,7 +5,8 @@ prose, the speeches on the state of the union and Moby-Dick.
 
     python examples/mini_checkpoint.py --output runs/mini
 
-takes about an hour on two cores (81 minutes on one thread). It goes on where it was killed, and ends with the folder `checkpoint` as shipped.
+takes about an hour on two cores (81 minutes on one thread). It goes on where it was killed, and ends with the folder
+`checkpoint` as shipped.
 
     python examples/mini_checkpoint.py --output runs/mini --measure
 
