@@ -83,9 +83,10 @@ def rate_of(source: str) -> float:
 
 
 def best_rate(found: Found, variant: str) -> float:
-    """The rate of the lowest loss under the first seed, among those that were tried."""
+    """The rate of the lowest loss under the first seed, among those with the most seeds."""
     tried = {run["rate"]: run["loss"] for run in runs_of(found, variant) if run["seed"] == SEEDS[0]}
-    return min(tried, key=lambda rate: tried[rate])
+    counts = {rate: len(runs_of(found, variant, rate)) for rate in tried}
+    return min((rate for rate in tried if counts[rate] == max(counts.values())), key=lambda rate: tried[rate])
 
 
 def runs_of(found: Found, variant: str, rate: float | None = None, stage: str = "pretraining") -> list[Found]:

@@ -119,6 +119,7 @@ def test_numbers_of_the_replication_by_hand(report: ModuleType) -> None:
         curve_run("composite", 1e-3, 1, [5.8, 5.4, 5.2]),
         curve_run("composite", 5e-4, 0, [6.2, 6.1, 5.6]),
         curve_run("none", 1e-3, 0, [6.3, 6.2, 6.1]),
+        curve_run("none", 5e-4, 0, [6.3, 6.3, 6.2]),
     ]
     tried = {"composite": 0.5, "none": 0.25}
     tuned = [
@@ -133,7 +134,7 @@ def test_numbers_of_the_replication_by_hand(report: ModuleType) -> None:
         "| none | 0.001 | 1 | 6.100 | 0.200 | never | never | never | 1,000 |",
         "| composite | 0.001 | 2 | 5.100 ± 0.141 | 0.200 ± 0.000 | 150 | 250 | never | 1,000 |",
     ]
-    assert report.rates_table(found).splitlines()[2:] == ["| none |  | 6.100 |  |", "| composite | 5.600 | 5.000 |  |"]
+    assert report.rates_table(found).splitlines()[2:] == ["| none | 6.200 | 6.100 |  |", "| composite | 5.600 | 5.000 |  |"]
     assert report.downstream_table(found).splitlines()[2:] == [
         "| none | 0.2500 (1) |  |",
         "| composite | 0.5000 (1) |  |",
