@@ -42,6 +42,10 @@ from .attention_convbert_composite import (
 )
 from .backends_convbert_composite import backend_with_terms
 from .configuration_convbert_composite import ConvBertCompositeConfig
+
+# Not used here, but named: transformers makes sure of the files that this one names before it reads what those name,
+# so that several first loads at the same time do not meet a file that is not there yet.
+from .fast_attention_convbert_composite import KernelTerms as KernelTerms
 from .layers_convbert_composite import (
     ConvBertCompositeConvolution,
     ConvBertCompositeEmbeddings,

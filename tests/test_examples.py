@@ -134,7 +134,10 @@ def test_numbers_of_the_replication_by_hand(report: ModuleType) -> None:
         "| none | 0.001 | 1 | 6.100 | 0.200 | never | never | never | 1,000 |",
         "| composite | 0.001 | 2 | 5.100 ± 0.141 | 0.200 ± 0.000 | 150 | 250 | never | 1,000 |",
     ]
-    assert report.rates_table(found).splitlines()[2:] == ["| none | 6.200 | 6.100 |  |", "| composite | 5.600 | 5.000 |  |"]
+    assert report.rates_table(found).splitlines()[2:] == [
+        "| none | 6.200 | 6.100 |  |",
+        "| composite | 5.600 | 5.000 |  |",
+    ]
     assert report.downstream_table(found).splitlines()[2:] == [
         "| none | 0.2500 (1) |  |",
         "| composite | 0.5000 (1) |  |",

@@ -167,10 +167,13 @@ def test_imports_of_the_code_that_travels(file: Path) -> None:
 
 
 def test_what_the_library_copies_is_all_of_the_code() -> None:
-    from transformers.dynamic_module_utils import get_relative_import_files
+    from transformers.dynamic_module_utils import get_relative_import_files, get_relative_imports
 
     modeling = next(file for file in code_files() if file.stem.startswith("modeling"))
     assert {Path(file).name for file in get_relative_import_files(str(modeling))} | {modeling.name} == CODE
+    # All by itself, too: what only another file names may be missing while a second process copies.
+    named = {f"{name}.py" for name in get_relative_imports(str(modeling))}
+    assert named | {modeling.name} == CODE
 
 
 def test_imports_of_evaluate_scripts_stand_one_a_line() -> None:
