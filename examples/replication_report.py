@@ -205,7 +205,7 @@ def plot(found: Found, path: Path) -> None:
 
     colours = {variant: matplotlib.colormaps["tab20"](index) for index, variant in enumerate(VARIANTS)}
     long_variants = [variant for variant in LONG if runs_of(found, variant, stage="long")]
-    figure = Figure(figsize=(13 if long_variants else 8, 5.5), layout="constrained")
+    figure = Figure(figsize=(15 if long_variants else 10, 5.5), layout="constrained")
     left, *rest = figure.subplots(1, 2 if long_variants else 1, squeeze=False)[0]
     for variant in tried_variants(found):
         curves = [run["curve"] for run in best_runs(found, variant)]
@@ -219,13 +219,12 @@ def plot(found: Found, path: Path) -> None:
             for run in runs_of(found, variant, stage="long"):
                 axes.plot(*zip(*run["curve"], strict=True), label=variant, color=colours[variant])
         axes.set_title("long runs, one seed")
-        axes.legend(fontsize="small")
     for axes in (left, *rest):
         axes.axhline(found["floor"]["mlm_loss"], color="grey", linestyle=":", linewidth=1)
         axes.set_xlabel("optimiser steps of 2,048 tokens")
         axes.set_ylabel("validation MLM loss (nats)")
         axes.grid(alpha=0.3)
-    left.legend(fontsize="small")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside right upper", fontsize="small")
     figure.savefig(path, dpi=110)
 
 
