@@ -7,7 +7,7 @@ Twelve parts of speech on the Brown corpus, from MiniLM.
 
 from baselines import most_frequent_tag
 from comparison import PLAIN, compare
-from real_data import tag_splits
+from real_data import TAGS, tag_splits
 
 
 if __name__ == "__main__":
@@ -19,6 +19,7 @@ if __name__ == "__main__":
         most_frequent_tag,
         "most frequent tag of each word",
         task="token-classification",
+        labels=TAGS,
         learning_rate=1e-4,
         epochs=2,
         batch_size=32,

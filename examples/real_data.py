@@ -99,6 +99,8 @@ PARTS_OF_SPEECH = (
     (r"cc|cs", "conjunction"),
     (r"cd|od", "number"),
 )
+# Rare ones may be missing from a few rows.
+TAGS = tuple(sorted({name for _, name in PARTS_OF_SPEECH}))
 
 
 def part_of_speech(tag: str) -> str:

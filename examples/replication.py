@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from real_data import brown_prose, prepare, prepare_prose, public_domain_prose, sentiment_splits, tag_splits
+from real_data import TAGS, brown_prose, prepare, prepare_prose, public_domain_prose, sentiment_splits, tag_splits
 from tqdm import tqdm
 from transformers import AutoTokenizer, BertConfig
 
@@ -228,7 +228,7 @@ def long(plan: Plan) -> list[Run]:
 # task -> its data, what `finetune` is told, and the metric of the report. One recipe for all variants.
 TASKS: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], str]] = {
     "sentiment": (sentiment_splits, {"task": "text-classification", "epochs": 4}, "accuracy"),
-    "parts of speech": (tag_splits, {"task": "token-classification", "epochs": 3}, "accuracy"),
+    "parts of speech": (tag_splits, {"task": "token-classification", "labels": TAGS, "epochs": 3}, "accuracy"),
 }
 
 

@@ -11,6 +11,7 @@ alone.
 
 import argparse
 import statistics
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -240,7 +241,7 @@ def main() -> None:
         arguments.report.mkdir(parents=True, exist_ok=True)
         write_json(stored, found)
     elif stored.is_file():
-        print(f"There is no finished run in {arguments.output}; these are the tables of {stored}.\n")
+        print(f"There is no finished run in {arguments.output}; these are the tables of {stored}.", file=sys.stderr)
         found = read_json(stored)
         text = tables(found)
     else:

@@ -18,6 +18,17 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 DOCS = Path(__file__).parents[1] / "docs"
 
 
+def run_example(name: str, *arguments: str, timeout: int = 500) -> str:
+    """What a script prints; the test is skipped where its data cannot be fetched."""
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=timeout)
+    if "could not be fetched" in result.stderr:
+        pytest.skip(result.stderr.strip().splitlines()[-1])
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "only", "metric"),
@@ -29,31 +40,15 @@ DOCS = Path(__file__).parents[1] / "docs"
     ],
 )
 def test_an_example(name: str, only: str, metric: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), "--output", str(tmp_path), "--limit", "48"]
-    command += ["--seeds", "0", "1", "--only", only]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=500)
-    if "could not be fetched" in result.stderr:
-        pytest.skip(result.stderr.strip().splitlines()[-1])
-    assert result.returncode == 0, result.stderr[-3000:]
+    arguments = ["--output", str(tmp_path), "--limit", "48", "--seeds", "0", "1", "--only", only]
+    printed = run_example(name, *arguments)
     scores = read_json(tmp_path / name / "scores.json")
     (runs,) = scores["runs"].values()
     assert [run["seed"] for run in runs] == [0, 1]
     assert all(-1 <= run[metric] <= 1 for run in runs)
     table = (tmp_path / name / "table.md").read_text()
-    assert table in result.stdout
+    assert table in printed
     assert f"{scores['baseline'][metric]:.4f}" in table
-
-
-def run_example(name: str, *arguments: str, timeout: int = 500) -> str:
-    """What a script prints; the test is skipped where its data cannot be fetched."""
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=timeout)
-    if "could not be fetched" in result.stderr:
-        pytest.skip(result.stderr.strip().splitlines()[-1])
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
 
 
 @pytest.mark.slow

@@ -495,6 +495,7 @@ def test_training_a_tokenizer(kind: str, cased: bool, tmp_path: Path) -> None:
     size = {"bpe": 320, "wordpiece": 90, "sentencepiece": 53 if cased else 44}[kind]
     settings = TokenizerSettings(data=(corpus,), output=tmp_path / "out", kind=kind, vocab_size=size, cased=cased)  # type: ignore[arg-type]
     train_tokenizer(settings)
+    assert (tmp_path / "out" / "spm.model").is_file() == (kind == "sentencepiece")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert len(tokenizer) <= size + 4
     encoded = tokenizer("the cat", "a dog")

@@ -10,7 +10,6 @@ import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +22,7 @@ from modeling_convbert_composite.cards import auto_class_of
 from modeling_convbert_composite.checkpoints import find_model
 from modeling_convbert_composite.configuration_convbert_composite import ConvBertCompositeConfig
 from modeling_convbert_composite.layers_convbert_composite import ConvBertCompositeSelfAttention
+from modeling_convbert_composite.pretraining.examples import chunks
 
 
 TABLE_FILE = "kernels.csv"
@@ -91,7 +91,7 @@ def windows(
 ) -> Iterator[dict[str, torch.Tensor]]:
     """All of the texts in pieces of at most `length` tokens, `size` of them at a time."""
     pieces = (piece for text in texts for piece in pieces_of(text, tokenizer, length))
-    while batch := list(islice(pieces, size)):
+    for batch in chunks(pieces, size):
         yield dict(tokenizer.pad(batch, return_tensors="pt"))
 
 

@@ -34,10 +34,15 @@ def train_tokenizer(settings: TokenizerSettings) -> PreTrainedTokenizerFast:
     output = settings.output
     check_output(output, settings.overwrite)
     lines = sample(settings)
-    with tempfile.TemporaryDirectory() as scratch:
-        tokenizer = TRAINERS[settings.kind](settings, lines, Path(scratch))
-        output.mkdir(parents=True, exist_ok=True)
-        tokenizer.save_pretrained(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as scratch:
+        folder = Path(scratch)
+        tokenizer = TRAINERS[settings.kind](settings, lines, folder)
+        tokenizer.save_pretrained(folder)
+        # Whole files take the place of those of an earlier tokenizer; a run that fails has touched none.
+        output.mkdir(exist_ok=True)
+        for file in folder.iterdir():
+            file.replace(output / file.name)
     return tokenizer
 
 

@@ -34,7 +34,7 @@ def first_position(model: PreTrainedModel, collate: Collate) -> int:
             if keeps_texts_apart(model, collate(start)):
                 return start
         except Exception as error:  # whatever a model raises where it cannot take the mask
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = in_one_line(error)
     attention = model.config._attn_implementation
     raise ValueError(
         f"A {model.config.model_type} with the attention {attention!r} cannot take packed texts ({reason}): "
@@ -67,10 +67,14 @@ def check_longest(model: PreTrainedModel, collator: MaskedBatch, is_packed: bool
     try:
         logits(model, inputs, training=True)
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(
-            f"A {model.config.model_type} of these settings cannot take {collator.max_length} tokens: {reason}"
+            f"A {model.config.model_type} of these settings cannot take {collator.max_length} tokens: "
+            f"{in_one_line(error)}"
         ) from error
+
+
+def in_one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def logits(model: PreTrainedModel, inputs: dict[str, torch.Tensor], training: bool = False) -> torch.Tensor:
