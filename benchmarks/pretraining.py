@@ -9,15 +9,13 @@ import io
 import random
 import statistics
 import tempfile
-import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
-from transformers import AutoTokenizer, BertConfig, TrainerCallback
+from transformers import AutoTokenizer, BertConfig
 from transformers.utils import logging
 
+from modeling_convbert_composite.pretraining.measures import StepTimes
 from modeling_convbert_composite.pretraining.prepared import prepare
 from modeling_convbert_composite.pretraining.run import (
     Run,
@@ -41,32 +39,6 @@ CONTENDERS: dict[str, tuple[str | None, str | None]] = {
 }
 STEPS, WARM_UP = 12, 4
 VOCABULARY = 8000
-
-
-class StepTimes(TrainerCallback):
-    """Seconds of every step, and of the wait for its batches before it."""
-
-    def __init__(self) -> None:
-        self.steps: list[float] = []
-        self.waits: list[float] = []
-        self.start = self.end = 0.0
-
-    def on_step_begin(self, *arguments: Any, **names: Any) -> None:
-        self.start = time.perf_counter()
-        if self.end:
-            self.waits.append(self.start - self.end)
-
-    def on_step_end(self, *arguments: Any, **names: Any) -> None:
-        self.end = time.perf_counter()
-        self.steps.append(self.end - self.start)
-
-
-@dataclass
-class Found:
-    """Seconds of steps and of waits, over all rounds."""
-
-    steps: list[float] = field(default_factory=list)
-    waits: list[float] = field(default_factory=list)
 
 
 def write_text(path: Path, words: int) -> None:
@@ -125,7 +97,7 @@ def measure(rounds: int, batch: int = 32, length: int = 128, words: int = 200_00
     """By contender: tokens per second, their ratio to BERT's in the same run, the share of waiting for data."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    found = {name: Found() for name in CONTENDERS}
+    found = {name: StepTimes() for name in CONTENDERS}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         write_text(folder / "text.txt", words)
@@ -136,12 +108,11 @@ def measure(rounds: int, batch: int = 32, length: int = 128, words: int = 200_00
                 times = train(settings(folder, name, batch, length))
                 found[name].steps += times.steps
                 found[name].waits += times.waits
-    seconds = {name: statistics.median(times.steps) + statistics.median(times.waits) for name, times in found.items()}
     return {
         name: {
-            "tokens per second": batch * length / seconds[name],
-            "ratio": seconds[BERT] / seconds[name],
-            "waiting for data": statistics.median(times.waits) / seconds[name],
+            "tokens per second": batch * length / times.typical,
+            "ratio": found[BERT].typical / times.typical,
+            "waiting for data": statistics.median(times.waits) / times.typical,
         }
         for name, times in found.items()
     }

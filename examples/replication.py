@@ -43,8 +43,9 @@ SIZE = {
 VOCABULARY, LENGTH, BATCH = 4000, 64, 32
 # 1,500 steps of 32 x 64 tokens are 3.07 million.
 STEPS, LONG_STEPS = 1500, 20_000
+SPEED_STEPS, SPEED_ROUNDS = 40, 3
 # The first rate is that of the first stage.
-RATES, SEEDS = (1e-3, 5e-4, 2e-3), (0, 1, 2)
+RATES, SEEDS = (1e-3, 2e-3, 5e-4, 4e-3), (0, 1, 2)
 FIXED_KERNEL_RATE = 1e-2
 # The allocator of glibc keeps large blocks: else every evaluation spends a third of its time on getting new pages.
 ONE_THREAD = {
@@ -225,6 +226,26 @@ def long(plan: Plan) -> list[Run]:
     ]
 
 
+def speed(plan: Plan) -> list[Run]:
+    """Every variant for some steps, in turns, for the tokens per second alone; quiet beside `jobs` of its like."""
+    steps = min(SPEED_STEPS, plan.steps)
+    return [
+        Run(
+            "pretrain",
+            pretraining(
+                plan.files,
+                run_folder(plan.root, "speed", variant, f"round-{number}"),
+                variant,
+                RATES[0],
+                SEEDS[0],
+                steps,
+            ),
+        )
+        for number in range(SPEED_ROUNDS)
+        for variant in plan.variants
+    ]
+
+
 # task -> its data, what `finetune` is told, and the metric of the report. One recipe for all variants.
 TASKS: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], str]] = {
     "sentiment": (sentiment_splits, {"task": "text-classification", "epochs": 4}, "accuracy"),
@@ -265,6 +286,7 @@ STAGES: dict[str, Callable[[Plan], list[Run]]] = {
     "best": best,
     "downstream": downstream,
     "long": long,
+    "speed": speed,
 }
 
 

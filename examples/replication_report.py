@@ -33,20 +33,20 @@ Found = dict[str, Any]
 
 def collect(root: Path) -> Found:
     """Every finished run."""
-    found: Found = {"pretraining": [], "long": [], "downstream": [], "environment": None}
-    for variant in VARIANTS:
-        for stage in ("pretraining", "long"):
-            for path in sorted(run_folder(root, stage, variant).glob("rate-*/seed-*/results.json")):
+    found: Found = {"environment": None}
+    for stage, (pattern, read) in RUNS.items():
+        found[stage] = []
+        for variant in VARIANTS:
+            for path in sorted(run_folder(root, stage, variant).glob(f"{pattern}/results.json")):
                 results = read_json(path)
-                found["environment"] = found["environment"] or results["environment"]
-                found["floor"] = results["measures"]["floor"]
-                found[stage].append({"variant": variant} | pretraining_run(results, root))
-        for path in sorted(run_folder(root, "downstream", variant).glob("rate-*/*/seed-*/results.json")):
-            found["downstream"].append({"variant": variant} | downstream_run(read_json(path), root))
+                command = command_as_told(results["command"], root, "runs/replication")
+                found[stage].append({"variant": variant} | read(results) | {"command": command})
+                if stage == "pretraining":
+                    found |= {"environment": results["environment"], "floor": results["measures"]["floor"]}
     return found
 
 
-def pretraining_run(results: Found, root: Path) -> Found:
+def pretraining_run(results: Found) -> Found:
     curve = [
         [entry["step"], round(entry["eval_mlm_loss"], 4)] for entry in results["history"] if "eval_mlm_loss" in entry
     ]
@@ -55,24 +55,34 @@ def pretraining_run(results: Found, root: Path) -> Found:
         "seed": results["seed"],
         "steps": results["steps"],
         "tokens": results["measures"]["tokens"],
-        "tokens_per_second": round(results["measures"]["tokens_per_second"]),
         "parameters": results["parameters"],
         "loss": results["metrics"]["validation"]["mlm_loss"],
         "accuracy": results["metrics"]["validation"]["masked_accuracy"],
         "curve": curve,
-        "command": command_as_told(results["command"], root, "runs/replication"),
     }
 
 
-def downstream_run(results: Found, root: Path) -> Found:
+def downstream_run(results: Found) -> Found:
     task = next(name for name, (_, recipe, _) in TASKS.items() if recipe["task"] == results["task"])
     return {
         "task": task,
         "seed": results["seed"],
         "rate": rate_of(results["base_model"]),
         "score": results["metrics"]["test"][TASKS[task][2]],
-        "command": command_as_told(results["command"], root, "runs/replication"),
     }
+
+
+def speed_run(results: Found) -> Found:
+    return {"tokens_per_second": round(results["measures"]["tokens_per_second"])}
+
+
+# Stage -> where its runs lie below a variant's folder, and what is kept of each.
+RUNS: dict[str, tuple[str, Callable[[Found], Found]]] = {
+    "pretraining": ("rate-*/seed-*", pretraining_run),
+    "long": ("rate-*/seed-*", pretraining_run),
+    "downstream": ("rate-*/*/seed-*", downstream_run),
+    "speed": ("round-*", speed_run),
+}
 
 
 def rate_of(source: str) -> float:
@@ -91,7 +101,7 @@ def best_rate(found: Found, variant: str) -> float:
 
 
 def runs_of(found: Found, variant: str, rate: float | None = None, stage: str = "pretraining") -> list[Found]:
-    return [run for run in found[stage] if run["variant"] == variant and rate in (None, run["rate"])]
+    return [run for run in found[stage] if run["variant"] == variant and (rate is None or run["rate"] == rate)]
 
 
 def best_runs(found: Found, variant: str) -> list[Found]:
@@ -135,11 +145,15 @@ def loss_table(found: Found) -> str:
 
 
 def rates_table(found: Found) -> str:
+    """The lowest loss of a variant stands out, so that one at the edge of the rates is seen."""
     rates = sorted(RATES)
     rows = []
     for variant in tried_variants(found):
         losses = {run["rate"]: run["loss"] for run in runs_of(found, variant) if run["seed"] == SEEDS[0]}
-        rows.append([variant, *(f"{losses[rate]:.3f}" if rate in losses else "" for rate in rates)])
+        cells = {rate: f"{loss:.3f}" for rate, loss in losses.items()}
+        lowest = min(losses, key=lambda rate: losses[rate])
+        cells[lowest] = f"**{cells[lowest]}**"
+        rows.append([variant, *(cells.get(rate, "") for rate in rates)])
     return markdown_table([f"variant, seed {SEEDS[0]}", *(f"rate {rate:g}" for rate in rates)], rows)
 
 
@@ -177,6 +191,20 @@ def long_table(found: Found) -> str:
     return markdown_table([*headers, *(f"steps to {loss}" for loss in THRESHOLDS)], rows)
 
 
+def speed_table(found: Found) -> str:
+    """Medians of the rounds, and their ratio to transformers' BERT."""
+    speeds = {
+        variant: statistics.median(run["tokens_per_second"] for run in runs)
+        for variant in VARIANTS
+        if (runs := runs_of(found, variant, stage="speed"))
+    }
+    rows = [
+        [variant, f"{speed:,.0f}", f"{speed / speeds[BERT]:.2f}" if BERT in speeds else ""]
+        for variant, speed in speeds.items()
+    ]
+    return markdown_table(["training, one thread", "tokens a second", "to BERT of transformers"], rows)
+
+
 def tried_variants(found: Found) -> list[str]:
     return [variant for variant in VARIANTS if any(run["seed"] == SEEDS[0] for run in runs_of(found, variant))]
 
@@ -187,6 +215,7 @@ TABLES: dict[str, tuple[str, Callable[[Found], str]]] = {
     "Learning rates": ("pretraining", rates_table),
     "Fine-tuned": ("downstream", downstream_table),
     "Long runs": ("long", long_table),
+    "Speed": ("speed", speed_table),
 }
 
 

@@ -60,12 +60,12 @@ def test_the_replication_on_a_few_steps(tmp_path: Path) -> None:
     results = sorted(root.glob("pretraining/**/results.json"))
     assert len(results) == 3
     written = [path.stat().st_mtime_ns for path in results]
-    run_example("replication", *arguments, "--stages", "first", "downstream", "long")
+    run_example("replication", *arguments, "--stages", "first", "downstream", "long", "speed")
     assert [path.stat().st_mtime_ns for path in results] == written
     printed = run_example("replication_report", "--output", str(root), "--report", str(report))
     assert "| composite | 0.001 | 3 |" in printed
     found = read_json(report / "replication.json")
-    assert [len(found[stage]) for stage in ("pretraining", "long", "downstream")] == [3, 1, 6]
+    assert [len(found[stage]) for stage in ("pretraining", "long", "downstream", "speed")] == [3, 1, 6, 3]
     assert str(tmp_path) not in (report / "replication.json").read_text()
     assert (report / "curves.png").stat().st_size > 10_000
     # From the JSON alone.
@@ -123,19 +123,26 @@ def test_numbers_of_the_replication_by_hand(report: ModuleType) -> None:
         # Of a rate that was not the best, and so is not told.
         for rate, score in ((1e-3, score), (5e-4, 0.9))
     ]
-    found = {"pretraining": runs, "long": [], "downstream": tuned, "floor": {"mlm_loss": 6.6, "masked_accuracy": 0.05}}
+    speeds = {report.BERT: [100, 90, 300], "composite": [150, 120, 160]}
+    rounds = [{"variant": variant, "tokens_per_second": speed} for variant, found in speeds.items() for speed in found]
+    found = {"pretraining": runs, "long": [], "downstream": tuned, "speed": rounds}
+    found["floor"] = {"mlm_loss": 6.6, "masked_accuracy": 0.05}
     assert report.best_rate(found, "composite") == 1e-3
     assert report.loss_table(found).splitlines()[2:] == [
         "| none | 0.001 | 1 | 6.100 | 0.200 | never | never | never | 1,000 |",
         "| composite | 0.001 | 2 | 5.100 ± 0.141 | 0.200 ± 0.000 | 150 | 250 | never | 1,000 |",
     ]
     assert report.rates_table(found).splitlines()[2:] == [
-        "| none | 6.200 | 6.100 |  |",
-        "| composite | 5.600 | 5.000 |  |",
+        "| none | 6.200 | **6.100** |  |  |",
+        "| composite | 5.600 | **5.000** |  |  |",
     ]
     assert report.downstream_table(found).splitlines()[2:] == [
         "| none | 0.2500 (1) |  |",
         "| composite | 0.5000 (1) |  |",
+    ]
+    assert report.speed_table(found).splitlines()[2:] == [
+        f"| {report.BERT} | 100 | 1.00 |",
+        "| composite | 150 | 1.50 |",
     ]
     assert "### Long runs" not in report.tables(found)
 

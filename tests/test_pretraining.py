@@ -50,7 +50,7 @@ from modeling_convbert_composite.configuration import load_preset
 from modeling_convbert_composite.optimization import CompositeTrainer
 from modeling_convbert_composite.pretraining.examples import Packer, id_files, packed, pairs
 from modeling_convbert_composite.pretraining.masking import IGNORED, MaskedBatch, join_pair, word_starts
-from modeling_convbert_composite.pretraining.measures import texts_of, unigram_floor
+from modeling_convbert_composite.pretraining.measures import StepTimes, texts_of, unigram_floor
 from modeling_convbert_composite.pretraining.prepared import PreparedData, Visits, prepare
 from modeling_convbert_composite.pretraining.run import build_config, pretrain, states_to_predict
 from modeling_convbert_composite.pretraining.settings import PretrainingSettings, TokenizerSettings
@@ -996,6 +996,19 @@ def test_the_floor_by_hand() -> None:
     total = 4 + len(tokenizer)
     expected = -np.mean([np.log(4 / total), np.log(2 / total), np.log(2 / total), np.log(1 / total)])
     assert floor == {"mlm_loss": pytest.approx(expected), "masked_accuracy": 0.25}
+
+
+def test_the_time_of_a_step_leaves_evaluations_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Steps of 2, 4 and 3 seconds; waits of 1, 50 (an evaluation) and 1 between them.
+    clock = iter([10.0, 12.0, 13.0, 17.0, 67.0, 70.0, 71.0, 74.0])
+    monkeypatch.setattr("modeling_convbert_composite.pretraining.measures.time.perf_counter", lambda: next(clock))
+    times = StepTimes()
+    assert np.isnan(times.typical)
+    for _ in range(4):
+        times.on_step_begin()
+        times.on_step_end()
+    assert (times.steps, times.waits) == ([2, 4, 3, 3], [1, 50, 1])
+    assert times.typical == 3 + 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 """What a masked language model has learnt: losses and accuracies by token, the floor below it, and by length."""
 
 import math
+import statistics
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,37 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
-from transformers import EvalPrediction, PreTrainedTokenizerBase
+from transformers import EvalPrediction, PreTrainedTokenizerBase, TrainerCallback
 
 from modeling_convbert_composite import records
 from modeling_convbert_composite.pretraining.examples import Ids
 from modeling_convbert_composite.pretraining.masking import IGNORED
 from modeling_convbert_composite.pretraining.prepared import PreparedData
+
+
+class StepTimes(TrainerCallback):
+    """Seconds of every optimiser step, and of the waits between steps: for data, evaluations and checkpoints."""
+
+    def __init__(self) -> None:
+        self.steps: list[float] = []
+        self.waits: list[float] = []
+        self.start = self.end = 0.0
+
+    def on_step_begin(self, *arguments: Any, **names: Any) -> None:
+        self.start = time.perf_counter()
+        if self.end:
+            self.waits.append(self.start - self.end)
+
+    def on_step_end(self, *arguments: Any, **names: Any) -> None:
+        self.end = time.perf_counter()
+        self.steps.append(self.end - self.start)
+
+    @property
+    def typical(self) -> float:
+        """Seconds of a step and its wait for data: medians, which the few evaluations do not move. NaN of no step."""
+        if not self.steps:
+            return math.nan
+        return statistics.median(self.steps) + statistics.median(self.waits or [0.0])
 
 
 def token_scores(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

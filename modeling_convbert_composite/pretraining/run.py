@@ -34,6 +34,7 @@ from modeling_convbert_composite.optimization import CompositeTrainer, KernelRat
 from modeling_convbert_composite.pretraining.examples import Packer
 from modeling_convbert_composite.pretraining.masking import IGNORED, MaskedBatch
 from modeling_convbert_composite.pretraining.measures import (
+    StepTimes,
     masked_metrics,
     plot_lengths,
     results_table,
@@ -58,7 +59,7 @@ LENGTHS_PLOT = "lengths.png"
 class PretrainingResult:
     """
     What a run found; `results.json` holds it all. `metrics` of the validation text; `measures`: the floor below them,
-    the scores by length, tokens and their rate.
+    the scores by length, tokens and their rate (of the steps alone, without evaluations and checkpoints).
     """
 
     output: Path
@@ -107,10 +108,11 @@ def pretrain(settings: PretrainingSettings) -> PretrainingResult:
     if not settings.max_steps:
         return finish(run, trainer, tokens_per_second=0.0)
     checkpoint = folder.last_checkpoint()
-    before = tokens_seen(checkpoint)
-    trained = trainer.train(resume_from_checkpoint=checkpoint)
-    speed = (int(trainer.state.num_input_tokens_seen) - before) / trained.metrics["train_runtime"]
-    return finish(run, trainer, speed)
+    before, times = tokens_seen(checkpoint), StepTimes()
+    trainer.add_callback(times)
+    trainer.train(resume_from_checkpoint=checkpoint)
+    tokens = int(trainer.state.num_input_tokens_seen) - before
+    return finish(run, trainer, tokens / len(times.steps) / times.typical if times.steps else 0.0)
 
 
 def tokens_seen(checkpoint: str | None) -> int:
