@@ -158,9 +158,14 @@ def convolution(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor |
     `states` (B, L, C), `weight` (outputs, C / groups, R) -> (B, L, outputs).
     """
     half_width = weight.shape[-1] // 2
-    return nn.functional.conv1d(states.transpose(1, 2), weight, bias, padding=half_width, groups=groups).transpose(
-        1, 2
-    )
+    channels_first = states.transpose(1, 2)
+    if groups == states.shape[-1] and states.device.type == "cpu":
+        # CPUs are ten times as fast where a position's channels lie together, as here, and only conv2d keeps them so.
+        images, kernels = channels_first[:, :, None], weight[:, :, None]  # (B, C, 1, L), (outputs, 1, 1, R)
+        output = nn.functional.conv2d(images, kernels, bias, padding=(0, half_width), groups=groups)[:, :, 0]
+    else:
+        output = nn.functional.conv1d(channels_first, weight, bias, padding=half_width, groups=groups)
+    return output.transpose(1, 2)
 
 
 def depthwise_separable(

@@ -4,12 +4,14 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import Sampler
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from modeling_convbert_composite.run_folders import CHECKPOINTS
 
@@ -120,7 +122,7 @@ class EpochSampler(Sampler[int]):
         size: int,
         seed: int,
         batch_size: int,
-        lengths: Sequence[int] | None = None,
+        lengths: Sequence[int] | np.ndarray | None = None,
         counts_visits: bool = False,
     ):
         """
@@ -135,6 +137,11 @@ class EpochSampler(Sampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of an epoch."""
+        return -(-len(self) // self.batch_size)
 
     def __len__(self) -> int:
         return self.size + (-self.size % self.batch_size if self.counts_visits else 0)
@@ -167,6 +174,18 @@ def grouped_by_length(
     return torch.cat([batches[index] for index in (longest, *shuffled)] + batches[whole:])
 
 
+class EpochOrder(TrainerCallback):
+    """Tells an `EpochSampler` its epoch: a run that is resumed on several processes hides it from the Trainer."""
+
+    def __init__(self, sampler: EpochSampler):
+        self.sampler = sampler
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **names: Any
+    ) -> None:
+        self.sampler.set_epoch(state.global_step // self.sampler.steps)
+
+
 class CompositeTrainer(Trainer):
     """transformers' Trainer with our parameter groups and an order of data that resumes exactly."""
 
@@ -174,7 +193,7 @@ class CompositeTrainer(Trainer):
         self,
         *args: Any,
         kernels: KernelRates | None = None,
-        lengths: Sequence[int] | None = None,
+        lengths: Sequence[int] | np.ndarray | None = None,
         counts_visits: bool = False,
         **kwargs: Any,
     ):
@@ -199,4 +218,29 @@ class CompositeTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
         step = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        return EpochSampler(len(dataset), self.args.seed, step, self.lengths, self.counts_visits)
+        sampler = EpochSampler(len(dataset), self.args.seed, step, self.lengths, self.counts_visits)
+        self.add_callback(EpochOrder(sampler))
+        return sampler
+
+    def train_from(self, checkpoint: str | None) -> None:
+        """
+        Trains from the start or goes on from a checkpoint, early stopping with it. If the run had come to its end
+        there, what it ended with is loaded: the Trainer would take one more step.
+        """
+        if checkpoint is None:
+            self.train()
+            return
+        state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
+        for callback in self.callback_handler.callbacks:
+            kept: Any = state.stateful_callbacks.get(type(callback).__name__, {})
+            for name, value in kept.get("attributes", {}).items():
+                setattr(callback, name, value)
+        control: Any = state.stateful_callbacks["TrainerControl"]
+        if not control["args"]["should_training_stop"]:
+            self.train(resume_from_checkpoint=checkpoint)
+            return
+        self.state = state
+        if self.args.load_best_model_at_end and state.best_model_checkpoint:
+            self._load_best_model()
+        else:
+            self._load_from_checkpoint(checkpoint)

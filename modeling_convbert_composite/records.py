@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import math
 import os
 import platform
 import shutil
@@ -37,13 +38,29 @@ def is_main_process() -> bool:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes beside, then renames: a reader, or a killed run, never meets half a file."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    """Writes beside, then renames: no reader, or killed run, meets half a file. NaN and infinity become null."""
+    write_text(path, json.dumps(with_nulls(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_lines(path: Path, items: Iterable[Any]) -> None:
     """JSON lines, in the same way."""
-    write_text(path, "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in items))
+    write_text(path, "".join(json.dumps(with_nulls(item), ensure_ascii=False) + "\n" for item in items))
+
+
+def with_nulls(content: Any) -> Any:
+    """Lists and dicts of plain values with None where JSON knows no number."""
+    if isinstance(content, dict):
+        return {name: with_nulls(value) for name, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [with_nulls(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def with_nans(content: Any) -> Any:
+    """The numbers of `with_nulls`, where None stands for one."""
+    if isinstance(content, dict):
+        return {name: with_nans(value) for name, value in content.items()}
+    return math.nan if content is None else content
 
 
 def write_text(path: Path, text: str) -> None:

@@ -6,21 +6,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from modeling_convbert_composite import records
 from modeling_convbert_composite.cards import write_card
 from modeling_convbert_composite.configuration_convbert_composite import ConvBertCompositeConfig
+from modeling_convbert_composite.saved_files import CONFIG_FILE, read_object
 from modeling_convbert_composite.settings import plain, refuse_other_settings
 
 
 logger = logging.get_logger(__name__)
 
 RESULTS = "results.json"
-CHECKPOINTS = "checkpoints"
-# What a run that failed before its first checkpoint may leave; the next one uses it.
-BEFORE_TRAINING = {CHECKPOINTS, "data", "tensorboard"}
+CHECKPOINTS, DATA = "checkpoints", "data"
+# The record in the folders that runs make, by which they are told from those of other people.
+RECORDS = {CHECKPOINTS: "settings.json", DATA: "prepared.json"}
+
+
+def is_of_a_run(path: Path) -> bool:
+    """
+    Whether a run has made this file or folder of its output before its first checkpoint: records, or what a kill has
+    left of them.
+    """
+    if path.name in RECORDS:
+        return (path / RECORDS[path.name]).is_file() or (path.is_dir() and not any(path.iterdir()))
+    return path.name == "tensorboard" or path.name.startswith(f".{DATA}.")
 
 
 class RunSettings(Protocol):
@@ -32,6 +42,8 @@ class RunSettings(Protocol):
     def resume(self) -> bool: ...
     @property
     def overwrite(self) -> bool: ...
+    @property
+    def keep_checkpoints(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -39,11 +51,12 @@ class RunFolder:
     """
     `settings.output`, while a run is in it: checkpoints and settings in `checkpoints/`, `results.json` at the end.
 
-    `free`: names of settings that may differ when a run is resumed.
+    `free`: names of settings that may differ when a run is resumed. `saves_model`: whether the model is written, too.
     """
 
     settings: RunSettings
     free: frozenset[str]
+    saves_model: bool = True
 
     @property
     def results(self) -> Path:
@@ -55,7 +68,7 @@ class RunFolder:
 
     @property
     def record(self) -> Path:
-        return self.checkpoints / "settings.json"
+        return self.checkpoints / RECORDS[CHECKPOINTS]
 
     def check(self) -> None:
         """
@@ -65,6 +78,10 @@ class RunFolder:
         output = self.settings.output
         if output.exists() and not output.is_dir():
             raise FileExistsError(f"{output} is a file; --output must be a folder.")
+        if self.checkpoints.exists() and not is_of_a_run(self.checkpoints):
+            raise FileExistsError(
+                f"{self.checkpoints} holds something else than a run's checkpoints; move it, or take another --output."
+            )
         if self.settings.overwrite or not output.is_dir() or self.has_no_result_yet():
             return
         if not self.settings.resume:
@@ -76,8 +93,8 @@ class RunFolder:
 
     def has_no_result_yet(self) -> bool:
         """Whether there is nothing but what a run prepares before its first step."""
-        names = {path.name for path in self.settings.output.iterdir()}
-        return names <= BEFORE_TRAINING and not any(self.checkpoints.glob("checkpoint-*"))
+        is_ours = all(is_of_a_run(path) for path in self.settings.output.iterdir())
+        return is_ours and not any(self.checkpoints.glob("checkpoint-*"))
 
     def finished_results(self) -> dict[str, Any] | None:
         """What a run that is to be resumed has found, if it has come to its end already."""
@@ -85,7 +102,8 @@ class RunFolder:
             return None
         found = records.read_json(self.results)
         refuse_other_settings(found["settings"], self.settings, self.free, self.settings.output)
-        return found
+        self.close()
+        return found | {name: records.with_nans(found[name]) for name in ("metrics", "measures") if name in found}
 
     def prepare(self) -> None:
         """Makes the folder and records the settings; refuses to go on with those of another run. Main process only."""
@@ -99,6 +117,18 @@ class RunFolder:
             self.results.unlink(missing_ok=True)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         records.write_json(self.record, plain(self.settings))
+
+    def close(self) -> None:
+        """What follows `results.json`, once more if a kill came between: the card, and checkpoints that may go."""
+        if not records.is_main_process():
+            return
+        output = self.settings.output
+        config = read_object(output / CONFIG_FILE) or {}
+        # Models of other kinds get no card.
+        if self.saves_model and config.get("model_type") == ConvBertCompositeConfig.model_type:
+            write_card(output)
+        if not self.settings.keep_checkpoints:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def last_checkpoint(self) -> str | None:
         """Where to resume: the last checkpoint that was written to its end, which is the state of the Trainer."""
@@ -115,9 +145,3 @@ class RunFolder:
             logger.warning(f"{self.settings.output} has no whole checkpoint; starting from the beginning.")
             return None
         return max(found)[1]
-
-
-def write_card_of_ours(model: PreTrainedModel, output: Path) -> None:
-    """The card of a model that was trained, with its results; models of other kinds get none."""
-    if isinstance(model.config, ConvBertCompositeConfig):
-        write_card(output)

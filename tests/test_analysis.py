@@ -42,6 +42,12 @@ def test_query_kernels_by_loops(per_head: bool) -> None:
     assert list(found.offsets) == [-3, -2, -1, 0, 1, 2, 3]
 
 
+def test_a_mask_in_the_text_is_no_word() -> None:
+    model = HEADS["base"].build(vocab_size=len(WORDS), pad_token_id=0, scale=1.0)
+    found = query_kernels(model, word_tokenizer(), ["the cat [MASK] on the mat"])
+    assert found is not None and "over 5 tokens of one text" in found.label
+
+
 def test_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = saved(tmp_path / "model", "mlm")
     command = ["kernels", folder, "--output", str(tmp_path / "out"), "--text", TEXTS[0], "--svg"]

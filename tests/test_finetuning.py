@@ -419,6 +419,27 @@ def test_resuming_a_finished_run_gives_its_result(
     assert again.notes == ["The run had come to its end already."]
 
 
+def test_resuming_a_run_that_stopped_early(
+    make: Callable[..., FinetuningSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after its last checkpoint and before its results, it does not train on."""
+    settings = make("text-classification", learning_rate=0.0, epochs=5, patience=1, keep_checkpoints=True)
+    whole = finetune(settings)
+    assert sum("eval_loss" in entry for entry in whole.history) == 2
+
+    def kill(self: CompositeTrainer) -> None:
+        raise KeyboardInterrupt
+
+    settings = replace(settings, output=settings.output.with_name("killed"))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(CompositeTrainer, "_load_best_model", kill)
+        finetune(settings)
+    monkeypatch.setattr(CompositeTrainer, "train", lambda *args, **kwargs: pytest.fail("it was trained again"))
+    again = finetune(replace(settings, resume=True))
+    assert again.metrics == whole.metrics
+    assert_states_equal(weights(again.output), weights(whole.output))
+
+
 def test_a_finished_folder_is_not_written_into(make: Callable[..., FinetuningSettings]) -> None:
     settings = make("text-classification")
     finetune(settings)

@@ -28,7 +28,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from test_pipelines import WORDS, word_tokenizer
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -48,14 +48,14 @@ from modeling_convbert_composite import ConvBertCompositeConfig
 from modeling_convbert_composite.cli import main
 from modeling_convbert_composite.configuration import load_preset
 from modeling_convbert_composite.optimization import CompositeTrainer
-from modeling_convbert_composite.pretraining.examples import Packer, id_files, packed, pairs
+from modeling_convbert_composite.pretraining.examples import Packer, id_files, packed, pairs, text_ids
 from modeling_convbert_composite.pretraining.masking import IGNORED, MaskedBatch, join_pair, word_starts
-from modeling_convbert_composite.pretraining.measures import StepTimes, texts_of, unigram_floor
+from modeling_convbert_composite.pretraining.measures import StepTimes, results_table, texts_of, unigram_floor
 from modeling_convbert_composite.pretraining.prepared import PreparedData, Visits, prepare
-from modeling_convbert_composite.pretraining.run import build_config, pretrain, states_to_predict
+from modeling_convbert_composite.pretraining.run import build_config, lengths_of, pretrain, states_to_predict
 from modeling_convbert_composite.pretraining.settings import PretrainingSettings, TokenizerSettings
 from modeling_convbert_composite.pretraining.text import file_texts, read_texts
-from modeling_convbert_composite.pretraining.tokenizers import train_tokenizer
+from modeling_convbert_composite.pretraining.tokenizers import cut, train_tokenizer
 from modeling_convbert_composite.records import read_json, read_lines
 from modeling_convbert_composite.settings import as_command, read_settings
 
@@ -406,8 +406,6 @@ def test_masks_depend_on_the_visit_alone(make: Callable[..., PretrainingSettings
 @pytest.mark.parametrize("mark", ["##", "\u2581", "\u0120"])
 def test_whole_words(mark: str) -> None:
     """All pieces of a word are chosen, or none; also at the right rate."""
-    from tokenizers import Tokenizer, models
-
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
     names += [f"{mark}{name}" for name in "abcdefgh"]
     tokenizer = PreTrainedTokenizerFast(
@@ -430,6 +428,19 @@ def test_whole_words(mark: str) -> None:
                     assert is_chosen[position] == is_chosen[position - 1]
             chosen, real = chosen + sum(is_chosen), real + len(ids) - 3
     assert chosen / real == pytest.approx(0.15, abs=0.02)
+
+
+def test_lengths_of_pairs(make: Callable[..., PretrainingSettings]) -> None:
+    examples = prepare(make(format="pairs"), word_tokenizer()).train
+    expected = [len(example["first"]) + len(example["second"]) + 3 for example in examples]
+    assert lengths_of(examples).tolist() == expected
+
+
+def test_the_limit_is_of_the_training_text(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    line = f"{CLS} 7 {SEP} 8 {SEP}\n"
+    train, validation = (write(tmp_path / f"{name}.ids", line * 9) for name in ("train", "validation"))
+    found = prepare(make(data=(train,), validation=(validation,), format="ids", limit=5), word_tokenizer())
+    assert (len(found.train), len(found.validation)) == (5, 9)
 
 
 def test_the_order_of_pairs() -> None:
@@ -520,6 +531,58 @@ def test_training_a_tokenizer(kind: str, cased: bool, tmp_path: Path) -> None:
     assert None not in (tokenizer.pad_token_id, tokenizer.mask_token_id, tokenizer.unk_token_id)
     with pytest.raises(FileExistsError, match="--overwrite"):
         train_tokenizer(settings)
+
+
+def test_long_lines_train_a_tokenizer_too(tmp_path: Path) -> None:
+    """SentencePiece would leave them out without a word."""
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abcdefghij", k=5)) for _ in range(40_000)]
+    corpora = [write(tmp_path / f"{count}.txt", "\n".join([" ".join(words)] * count)) for count in (1, 2)]
+    for corpus in corpora:
+        settings = TokenizerSettings(data=(corpus,), output=tmp_path / f"of-{corpus.stem}", vocab_size=60)
+        assert set("abcdefghij") <= train_tokenizer(settings).get_vocab().keys()
+    assert [list(cut("ab cdefgh ij", size)) for size in (4, 20)] == [["ab", " cde", "fgh", " ij"], ["ab cdefgh ij"]]
+
+
+def test_lines_of_a_text_are_words_apart(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    """A byte-level tokenizer that marks blanks and adds none of its own, as RoBERTa's."""
+    corpus = write(tmp_path / "corpus.txt", CORPUS * 20)
+    train_tokenizer(TokenizerSettings((corpus,), tmp_path / "bpe", "bpe", 320))
+    content = json.loads((tmp_path / "bpe" / "tokenizer.json").read_text())
+    content["pre_tokenizer"]["add_prefix_space"] = False
+    (tmp_path / "bpe" / "tokenizer.json").write_text(json.dumps(content))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bpe")
+    (ids, *_) = text_ids([["a dog ran", "the cat sat"]], tokenizer)
+    assert tokenizer.decode(ids) == "a dog ran the cat sat"
+    assert int(word_starts(tokenizer)[ids].sum()) == 5  # all but the first
+    (ids, *_) = text_ids([["a dog ran", "the cat sat"]], word_tokenizer())
+    assert ids == plain_ids("a dog ran the cat sat")
+
+
+def test_whole_words_of_text_without_blanks(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    corpus = write(tmp_path / "corpus.txt", (CORPUS.replace(" ", "") * 20))
+    train_tokenizer(TokenizerSettings((corpus,), tmp_path / "bpe", "bpe", 260))
+    with pytest.raises(ValueError, match=r"--whole-words: .* tokens of the text are .* words"):
+        pretrain(make(data=(corpus,), tokenizer=tmp_path / "bpe", whole_words=True))
+
+
+def test_ids_that_a_vocabulary_leaves_out(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    """Tables have a row for them, and nothing becomes one of them."""
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {name: index for index, name in enumerate(names)} | {
+        word: 10 + 3 * index for index, word in enumerate(PLAIN)
+    }
+    backend = Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        **{f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")},
+    )
+    tokenizer.save_pretrained(tmp_path / "gaps")
+    result = pretrain(make(tokenizer=tmp_path / "gaps", whole_words=True))
+    assert read_json(result.output / "config.json")["vocab_size"] == max(vocabulary.values()) + 1
+    collate = MaskedBatch(tokenizer, max_length=24, seed=0)
+    assert set(collate.replacements) == set(vocabulary.values()) - set(range(5))
 
 
 def test_a_tokenizer_replaces_tokenizers_alone(tmp_path: Path) -> None:
@@ -859,6 +922,21 @@ def test_packed_texts_of_other_models_are_what_they_are_alone(
     assert result.metrics["validation"]["mlm_loss"] == pytest.approx(total / count, rel=1e-4)
 
 
+def test_packed_texts_in_bfloat16(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    """Whether a model keeps texts apart is found in float32: bfloat16 cannot tell."""
+    config = RobertaConfig(
+        hidden_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=256,
+        max_position_embeddings=26,
+        pad_token_id=0,
+    )
+    config.save_pretrained(tmp_path / "roberta")
+    run = pretrain(make(architecture=str(tmp_path / "roberta"), bf16=True, max_steps=1, max_length=20))
+    assert np.isfinite(run.metrics["validation"]["mlm_loss"])
+
+
 def test_what_a_model_cannot_take_is_found_first(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
     PEERS["convbert"].save_pretrained(tmp_path / "convbert")
     PEERS["roberta"].save_pretrained(tmp_path / "roberta")
@@ -944,7 +1022,64 @@ def test_folders_that_hold_no_run(make: Callable[..., PretrainingSettings], tmp_
     with pytest.raises(ValueError, match="--schedule must be one of linear"):
         pretrain(make(schedule="warmup_stable_decay"))
     prepare(make(), word_tokenizer())
+    # A kill leaves more: the folder in which examples were being written.
+    write(tmp_path / "out" / ".data.ab12" / "00000.arrow", "half")
     assert pretrain(make()).metrics
+    assert {path.name for path in (tmp_path / "out").glob(".*")} == set()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["data", "checkpoints"])
+def test_what_is_not_ours_is_not_deleted(
+    name: str, overwrite: bool, make: Callable[..., PretrainingSettings], tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    thesis = write(tmp_path / "out" / name / "thesis.txt", "mine")
+    with pytest.raises(FileExistsError, match=r"is not empty|holds something else"):
+        pretrain(make(overwrite=overwrite))
+    assert thesis.read_text() == "mine"
+
+
+def test_a_run_resumes_with_its_own_text_alone(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
+    settings = make(keep_checkpoints=True)
+    pretrain(settings)
+    (settings.output / "results.json").unlink()
+    settings.data[0].write_text(word_texts(30, seed=1))
+    shutil.rmtree(settings.output / "data")
+    for prepared in (None, tmp_path / "elsewhere"):
+        with pytest.raises(ValueError, match=r"has changed since the run in .* began"):
+            pretrain(replace(settings, resume=True, prepared=prepared))
+
+
+def test_resuming_at_the_end_takes_no_step_more(make: Callable[..., PretrainingSettings]) -> None:
+    """Killed after the last checkpoint, or after `results.json`: the same end, with all that belongs to it."""
+    # A constant rate, so that a step too many would be seen.
+    settings = make(keep_checkpoints=True, schedule="constant")
+    whole = pretrain(settings)
+    expected = weights(whole.output)
+    for lost in ("results.json", "README.md"):
+        (settings.output / lost).unlink()
+        again = pretrain(replace(settings, resume=True))
+        assert_states_equal(weights(again.output), expected)
+        assert again.metrics == whole.metrics and again.measures["tokens"] == whole.measures["tokens"]
+        steps = [[entry["step"] for entry in run.history if "train_loss" not in entry] for run in (again, whole)]
+        assert steps[0] == steps[1]
+        assert (settings.output / lost).is_file()
+    pretrain(replace(settings, resume=True, keep_checkpoints=False))
+    assert not (settings.output / "checkpoints").exists()
+
+
+def test_a_loss_that_is_no_number(make: Callable[..., PretrainingSettings]) -> None:
+    """A run that went wrong ends with a note, and with JSON that every reader takes."""
+    settings = make(learning_rate=1e30, clip=1e30, schedule="constant", warmup=0)
+    result = pretrain(settings)
+    assert np.isnan(result.metrics["validation"]["mlm_loss"]) and "not finite" in result.notes[0]
+    text = (settings.output / "results.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail)["metrics"]["validation"]["mlm_loss"] is None
+    again = pretrain(replace(settings, resume=True))
+    assert np.isnan(again.metrics["validation"]["mlm_loss"])
+    measures = {"floor": {"mlm_loss": 6.0}, "by_length": {}}
+    assert "| perplexity | inf |" in results_table({"mlm_loss": 800.0}, measures)
 
 
 def test_overwriting_with_other_data(make: Callable[..., PretrainingSettings]) -> None:
@@ -1045,6 +1180,8 @@ def test_wrong_architectures(changes: dict[str, Any], message: str, make: Callab
         ({"initial": "there"}, "--architecture for random weights or --initial for a checkpoint, one of the two"),
         ({"architecture": None}, "--architecture for random weights or --initial"),
         ({"tokenizer": None}, "--tokenizer is missing: train-tokenizer makes one"),
+        ({"log_steps": 0}, "--log-steps must be at least 1"),
+        ({"data": (), "dataset": "name", "format": "ids"}, "--format ids reads files of ids"),
     ],
 )
 def test_wrong_settings(changes: dict[str, Any], message: str, make: Callable[..., PretrainingSettings]) -> None:
@@ -1113,6 +1250,7 @@ def test_killed_at_random_steps(make: Callable[..., PretrainingSettings], tmp_pa
                 break
             time.sleep(0.01)
         time.sleep(draw.random() / 5)
+        assert running.poll() is None and steps, "it must be killed while it trains"
         running.send_signal(signal.SIGKILL)
         running.wait()
     subprocess.run(command, check=True, **quiet)
@@ -1123,7 +1261,7 @@ def test_killed_at_random_steps(make: Callable[..., PretrainingSettings], tmp_pa
 @pytest.mark.ci
 def test_two_processes_give_the_weights_of_one(make: Callable[..., PretrainingSettings], tmp_path: Path) -> None:
     """The same global batch and masks; dropout off."""
-    settings = make(dropout=0.0, max_steps=8, adam_epsilon=1e-3)
+    settings = make(dropout=0.0, max_steps=14, adam_epsilon=1e-3, keep_checkpoints=True)
     alone = pretrain(settings)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29613"]
     command += ["-m", "modeling_convbert_composite"]
@@ -1135,6 +1273,16 @@ def test_two_processes_give_the_weights_of_one(make: Callable[..., PretrainingSe
         assert torch.allclose(weights(tmp_path / "two")[name], tensor, atol=1e-5), name
     found = read_json(tmp_path / "two" / "results.json")["metrics"]
     assert found["validation"] == pytest.approx(alone.metrics["validation"], abs=1e-4)
+    # Interrupted within a later epoch.
+    expected = weights(tmp_path / "two")
+    (tmp_path / "two" / "results.json").unlink()
+    shutil.rmtree(tmp_path / "two" / "checkpoints" / "checkpoint-14")
+    result = subprocess.run(
+        [*command, "--resume"], env=environment, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    for name, tensor in weights(tmp_path / "two").items():
+        assert torch.allclose(expected[name], tensor, atol=1e-7), name
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 # Copyright 2026 The convbert-composite authors. Licensed under the Apache License, Version 2.0.
 """One fine-tuning run: everything is read and checked, then trained, then written."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from modeling_convbert_composite.finetuning.tasks import (
 )
 from modeling_convbert_composite.finetuning.windowed_tasks import QuestionAnswering, TokenClassification
 from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates, position_limit, shared_arguments
-from modeling_convbert_composite.run_folders import CHECKPOINTS, RESULTS, RunFolder, write_card_of_ours
+from modeling_convbert_composite.run_folders import RESULTS, RunFolder
 from modeling_convbert_composite.settings import as_command, plain
 
 
@@ -90,7 +89,7 @@ def finetune(settings: FinetuningSettings, tables: dict[str, Table] | None = Non
         ValueError: data, labels or settings that do not fit, before anything is trained or written.
         FileExistsError: an earlier result in the folder. OSError: files that are not there.
     """
-    folder = RunFolder(settings, MAY_DIFFER)
+    folder = RunFolder(settings, MAY_DIFFER, saves_model=settings.save_model)
     folder.check()
     earlier = folder.finished_results()
     if earlier is not None:
@@ -108,8 +107,10 @@ def finetune(settings: FinetuningSettings, tables: dict[str, Table] | None = Non
     run = Run(settings, task, model, tokenizer, splits, features)
     trainer = build_trainer(run)
     folder.prepare()
-    trainer.train(resume_from_checkpoint=folder.last_checkpoint())
-    return finish(run, trainer)
+    trainer.train_from(folder.last_checkpoint())
+    result = finish(run, trainer)
+    folder.close()
+    return result
 
 
 def load_tokenizer(settings: FinetuningSettings) -> PreTrainedTokenizerBase:
@@ -219,7 +220,7 @@ def training_arguments(settings: FinetuningSettings, task: Task) -> TrainingArgu
 
 
 def finish(run: Run, trainer: CompositeTrainer) -> FinetuningResult:
-    """Evaluates, predicts and writes; `results.json` comes last, so that its presence says that all is there."""
+    """Evaluates, predicts and writes; `results.json` comes last, so that its presence says that all is found."""
     settings = run.settings
     scores: dict[str, dict[str, float]] = {}
     predictions: dict[str, list[Prediction]] = {}
@@ -258,10 +259,6 @@ def write_results(
     if not records.plot_history(history, output / "training.png", f"{settings.task}: {settings.model}"):
         notes.append("No plot: it needs the extra `plot` (matplotlib).")
     records.write_json(output / RESULTS, results(run, trainer.state.global_step, scores, history))
-    if settings.save_model:
-        write_card_of_ours(run.model, output)
-    if not settings.keep_checkpoints:
-        shutil.rmtree(output / CHECKPOINTS)
 
 
 def label_columns(features: Dataset) -> list[str]:

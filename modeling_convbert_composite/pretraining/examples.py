@@ -19,8 +19,15 @@ from modeling_convbert_composite.pretraining.text import Text, decoded_lines
 Ids = list[int]
 Example = dict[str, Ids]
 
+# How SentencePiece and byte-level BPE write a blank.
+BLANK_MARKS = ("\u2581", "\u0120")
 # Lines that are tokenised at once.
 CHUNK = 1000
+
+
+def id_count(tokenizer: PreTrainedTokenizerBase) -> int:
+    """One more than the largest id: the rows of a table. A vocabulary may leave ids out."""
+    return max(tokenizer.get_vocab().values()) + 1
 
 
 def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -86,11 +93,20 @@ def packed(texts: Iterable[Text], tokenizer: PreTrainedTokenizerBase, max_length
 
 def text_ids(texts: Iterable[Text], tokenizer: PreTrainedTokenizerBase) -> Iterator[Ids]:
     """The ids of each text, its lines joined."""
+    joint = line_joint(tokenizer)
     # Texts are tokenised many at a time, and told apart again by the number of their lines.
     for group in chunks(texts, 100):
-        ids = encoded(chain.from_iterable(group), tokenizer)
+        lines = (joint + line if number else line for text in group for number, line in enumerate(text))
+        ids = encoded(lines, tokenizer)
         for text in group:
             yield list(chain.from_iterable(islice(ids, len(text))))
+
+
+def line_joint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """What stands between the lines of a text: a blank for tokenizers that mark one but add none of their own."""
+    alone, behind_blank = ("".join(tokenizer.tokenize(text)) for text in ("a", " a"))
+    is_marked = behind_blank.startswith(BLANK_MARKS) and not alone.startswith(BLANK_MARKS)
+    return " " if is_marked else ""
 
 
 def id_files(paths: Iterable[Path], tokenizer: PreTrainedTokenizerBase) -> Iterator[Example]:
@@ -100,7 +116,7 @@ def id_files(paths: Iterable[Path], tokenizer: PreTrainedTokenizerBase) -> Itera
     Raises:
         ValueError: a line that is no such pair, named by file and number.
     """
-    separator, size = tokenizer.sep_token_id, len(tokenizer)
+    separator, size = tokenizer.sep_token_id, id_count(tokenizer)
     for path in paths:
         for number, line in enumerate(decoded_lines(path, "strict"), 1):
             if not line.strip():

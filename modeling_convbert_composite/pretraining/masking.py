@@ -10,8 +10,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from modeling_convbert_composite.pretraining.examples import BLANK_MARKS, id_count
+
 
 IGNORED = -100
+# WordPiece marks what goes on with a word; the others what begins one.
+CONTINUES = "##"
+WORD_MARKS = (CONTINUES, *BLANK_MARKS)
 # Added to the scores of pairs that do not see each other: eager attention adds a mask, and knows no bools.
 HIDDEN = -1e4
 Array = np.ndarray
@@ -25,11 +30,12 @@ def join_pair(first: Array, second: Array, cls: int, sep: int, max_length: int) 
 
 def word_starts(tokenizer: PreTrainedTokenizerBase) -> Array:
     """Of every id, whether it begins a word: marked by SentencePiece and byte-level BPE, not marked by WordPiece."""
-    pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
-    for mark in ("\u2581", "\u0120"):
-        if sum(piece.startswith(mark) for piece in pieces) > 1:
-            return np.array([piece.startswith(mark) for piece in pieces])
-    return np.array([not piece.startswith("##") for piece in pieces])
+    marked = np.zeros((len(WORD_MARKS), id_count(tokenizer)), dtype=bool)
+    for piece, index in tokenizer.get_vocab().items():
+        marked[:, index] = [piece.startswith(mark) for mark in WORD_MARKS]
+    # Another kind's mark may be a letter here: that of most pieces is meant.
+    kind = int(marked.sum(1).argmax())
+    return ~marked[kind] if WORD_MARKS[kind] == CONTINUES else marked[kind]
 
 
 class MaskedBatch:
@@ -63,7 +69,9 @@ class MaskedBatch:
         self.cls, self.sep, self.mask, self.pad = (
             int(getattr(tokenizer, f"{name}_token_id")) for name in ("cls", "sep", "mask", "pad")
         )
-        special = np.zeros(len(tokenizer), dtype=bool)
+        # Ids that the vocabulary leaves out are as little text.
+        special = np.ones(id_count(tokenizer), dtype=bool)
+        special[list(tokenizer.get_vocab().values())] = False
         special[tokenizer.all_special_ids] = True
         self.is_special = special
         self.replacements = np.flatnonzero(~special)

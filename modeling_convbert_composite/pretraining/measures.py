@@ -14,7 +14,7 @@ import torch
 from transformers import EvalPrediction, PreTrainedTokenizerBase, TrainerCallback
 
 from modeling_convbert_composite import records
-from modeling_convbert_composite.pretraining.examples import Ids
+from modeling_convbert_composite.pretraining.examples import Ids, id_count
 from modeling_convbert_composite.pretraining.masking import IGNORED
 from modeling_convbert_composite.pretraining.prepared import PreparedData
 
@@ -78,10 +78,11 @@ def unigram_floor(data: PreparedData, tokenizer: PreTrainedTokenizerBase) -> dic
     What a model reaches that knows how frequent tokens are and nothing else: loss in nats under the frequencies of the
     training data (one added to each), and the accuracy of the most frequent token.
     """
-    counts = [np.zeros(len(tokenizer)) for _ in range(2)]
+    size = id_count(tokenizer)
+    counts = [np.zeros(size) for _ in range(2)]
     for count, examples in zip(counts, (data.train, data.validation), strict=True):
         for ids in all_ids(examples):
-            count += np.bincount(ids, minlength=len(tokenizer))
+            count += np.bincount(ids, minlength=size)
         count[tokenizer.all_special_ids] = 0
     train, validation = counts
     shares = (train + 1) / (train + 1).sum()
@@ -128,7 +129,8 @@ def results_table(validation: dict[str, float], measures: dict[str, Any]) -> str
     rows = [
         [name, f"{value:.4f}", f"{floor[name]:.4f}" if name in floor else ""] for name, value in validation.items()
     ]
-    rows.append(["perplexity", f"{math.exp(validation['mlm_loss']):.2f}", f"{math.exp(floor['mlm_loss']):.2f}"])
+    with np.errstate(over="ignore"):
+        rows.append(["perplexity", *(f"{np.exp(scores['mlm_loss']):.2f}" for scores in (validation, floor))])
     text = records.markdown_table(["validation", "model", "frequencies alone"], rows)
     if measures["by_length"]:
         rows = [

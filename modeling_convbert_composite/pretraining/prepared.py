@@ -5,7 +5,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,21 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from modeling_convbert_composite import records
-from modeling_convbert_composite.pretraining.examples import Example, Packer, id_files, packed, pairs, text_ids
+from modeling_convbert_composite.pretraining.examples import (
+    Example,
+    Packer,
+    id_files,
+    line_joint,
+    packed,
+    pairs,
+    text_ids,
+)
 from modeling_convbert_composite.pretraining.settings import PretrainingSettings
 from modeling_convbert_composite.pretraining.text import file_texts, read_texts
+from modeling_convbert_composite.run_folders import CHECKPOINTS, DATA, RECORDS, is_of_a_run
 
 
-KEY = "prepared.json"
+KEY = RECORDS[DATA]
 SPLITS = ("train", "validation")
 # Examples in one file, and in one batch of it.
 SHARD, ROWS_AT_ONCE = 500_000, 1000
@@ -34,10 +43,11 @@ OF_THE_DATA = (
 
 @dataclass(frozen=True)
 class PreparedData:
-    """Examples to train and to validate on, memory-mapped."""
+    """Examples to train and to validate on, memory-mapped; `key` is what they were made from, see `data_key`."""
 
     train: datasets.Dataset
     validation: datasets.Dataset
+    key: dict[str, Any] = field(default_factory=dict)
 
 
 def prepare(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -> PreparedData:
@@ -46,13 +56,14 @@ def prepare(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -
     and kept there. Text, a stream too, is read once.
 
     Raises:
-        ValueError: text that cannot be read, or too little of it; a folder that holds other examples.
+        ValueError: text that cannot be read, or too little of it; a folder that holds other examples; another text
+            than that of the run to be resumed. FileExistsError: OUTPUT/data is none of ours.
     """
-    folder = settings.prepared or settings.output / "data"
+    folder = settings.prepared or settings.output / DATA
     key = data_key(settings, tokenizer)
-    if settings.prepared is None and not settings.resume and not is_made(folder, key):
-        # Of an earlier run in OUTPUT, which is replaced or came to nothing.
-        shutil.rmtree(folder, ignore_errors=True)
+    check_same_text(settings, key)
+    if settings.prepared is None:
+        make_room(settings, folder, key)
     if folder.exists() and not is_made(folder, key):
         raise ValueError(f"{folder} holds examples of other text or settings; delete it, or take another --prepared.")
     if not folder.exists():
@@ -62,7 +73,40 @@ def prepare(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -
             # Another run may have been first.
             if not is_made(folder, key):
                 raise
-    return PreparedData(*(load(folder / name) for name in SPLITS))
+    train, validation = (load(folder / name) for name in SPLITS)
+    return PreparedData(train, validation, key)
+
+
+def make_room(settings: PretrainingSettings, folder: Path, key: dict[str, Any]) -> None:
+    """Removes what an earlier run has left in OUTPUT: examples of other text, and what a kill has left of any."""
+    if folder.exists() and not is_of_a_run(folder):
+        raise FileExistsError(
+            f"{folder} is where examples go, and holds something else; move it, or name a folder with --prepared."
+        )
+    if not is_made(folder, key):
+        shutil.rmtree(folder, ignore_errors=True)
+    for scratch in settings.output.glob(f".{DATA}.*"):
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def check_same_text(settings: PretrainingSettings, key: dict[str, Any]) -> None:
+    """Refuses to resume on other examples than those that the run began with, which its checkpoints name."""
+    record = record_of(settings)
+    if settings.resume and record.is_file() and records.read_json(record) != key:
+        raise ValueError(
+            f"The text, its tokenizer or how it is read has changed since the run in {settings.output} began. Restore "
+            "it to --resume the run, or begin anew with --overwrite."
+        )
+
+
+def record_text(settings: PretrainingSettings, data: PreparedData) -> None:
+    """Notes beside the checkpoints what the examples of the run were made from. Main process only."""
+    if records.is_main_process():
+        records.write_json(record_of(settings), data.key)
+
+
+def record_of(settings: PretrainingSettings) -> Path:
+    return settings.output / CHECKPOINTS / "examples.json"
 
 
 def data_key(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
@@ -81,6 +125,8 @@ def data_key(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase) 
         # Each split's fingerprint stands in its state.
         digests["dataset"] = [[path.name, digest_of(path)] for path in sorted(Path(settings.dataset).rglob("*.json"))]
     key |= {"files": json.dumps(digests), "tokenizer": rules_digest(tokenizer)}
+    if joint := line_joint(tokenizer):
+        key["joint"] = joint
     # Pairs are cut when they are read; blocks are as long as they were packed.
     return key | ({"max_length": str(settings.max_length)} if settings.format == "packed" else {})
 
@@ -148,7 +194,9 @@ def split_examples(settings: PretrainingSettings, tokenizer: PreTrainedTokenizer
 def all_examples(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase, held: bool) -> Iterator[Example]:
     """The examples of the data, or of the files `held` out for validation."""
     if settings.format == "ids":
-        return islice(id_files(settings.validation if held else settings.data, tokenizer), settings.limit)
+        if held:
+            return id_files(settings.validation, tokenizer)
+        return islice(id_files(settings.data, tokenizer), settings.limit)
     texts = file_texts(settings.validation, settings.errors, settings.text_column) if held else read_texts(settings)
     if settings.format == "pairs":
         return pairs(texts, tokenizer)

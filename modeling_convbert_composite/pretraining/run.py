@@ -3,7 +3,6 @@
 
 import json
 import math
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
+import pyarrow.compute
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
@@ -31,10 +32,11 @@ from modeling_convbert_composite.configuration import ConvBertCompositeConfig, l
 from modeling_convbert_composite.losses_convbert_composite import cross_entropy
 from modeling_convbert_composite.named_datasets import repository_of
 from modeling_convbert_composite.optimization import CompositeTrainer, KernelRates, position_limit, shared_arguments
-from modeling_convbert_composite.pretraining.examples import Packer
-from modeling_convbert_composite.pretraining.masking import IGNORED, MaskedBatch
+from modeling_convbert_composite.pretraining.examples import Packer, id_count
+from modeling_convbert_composite.pretraining.masking import IGNORED, MaskedBatch, word_starts
 from modeling_convbert_composite.pretraining.measures import (
     StepTimes,
+    all_ids,
     masked_metrics,
     plot_lengths,
     results_table,
@@ -42,10 +44,10 @@ from modeling_convbert_composite.pretraining.measures import (
     token_scores,
     unigram_floor,
 )
-from modeling_convbert_composite.pretraining.prepared import PreparedData, Visits, prepare
+from modeling_convbert_composite.pretraining.prepared import PreparedData, Visits, prepare, record_text
 from modeling_convbert_composite.pretraining.settings import PretrainingSettings
 from modeling_convbert_composite.pretraining.trial import check_longest, first_position
-from modeling_convbert_composite.run_folders import CHECKPOINTS, RESULTS, RunFolder, write_card_of_ours
+from modeling_convbert_composite.run_folders import RESULTS, RunFolder
 from modeling_convbert_composite.settings import as_command, plain
 
 
@@ -53,6 +55,8 @@ MAY_DIFFER = frozenset({"resume", "overwrite", "keep_checkpoints", "output", "te
 # Masks to validate on are others than those to train on.
 VALIDATION_SEED = 1
 LENGTHS_PLOT = "lengths.png"
+# Tokens of a word, on average, beyond which the words are none.
+LONGEST_WORDS = 8
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def pretrain(settings: PretrainingSettings) -> PretrainingResult:
         ValueError: text, architecture or settings that do not fit. OSError: files that are not there.
         FileExistsError: an earlier result in the folder.
     """
-    folder = RunFolder(settings, MAY_DIFFER)
+    folder = RunFolder(settings, MAY_DIFFER, saves_model=settings.max_steps > 0)
     folder.check()
     earlier = folder.finished_results()
     if earlier is not None:
@@ -102,17 +106,25 @@ def pretrain(settings: PretrainingSettings) -> PretrainingResult:
     with arguments.main_process_first(desc="preparing text"):
         data = prepare(settings, tokenizer)
     run = Run(settings, tokenizer, model, data, start)
+    if settings.whole_words:
+        check_words(run)
     check_labels(run)
     trainer = build_trainer(run, arguments)
     folder.prepare()
-    if not settings.max_steps:
-        return finish(run, trainer, tokens_per_second=0.0)
-    checkpoint = folder.last_checkpoint()
+    record_text(settings, data)
+    speed = train(trainer, folder.last_checkpoint()) if settings.max_steps else 0.0
+    result = finish(run, trainer, speed)
+    folder.close()
+    return result
+
+
+def train(trainer: CompositeTrainer, checkpoint: str | None) -> float:
+    """From a checkpoint or the start to the end of the run. -> tokens a second, 0 if there was no step to take."""
     before, times = tokens_seen(checkpoint), StepTimes()
     trainer.add_callback(times)
-    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.train_from(checkpoint)
     tokens = int(trainer.state.num_input_tokens_seen) - before
-    return finish(run, trainer, tokens / len(times.steps) / times.typical if times.steps else 0.0)
+    return tokens / len(times.steps) / times.typical if times.steps else 0.0
 
 
 def tokens_seen(checkpoint: str | None) -> int:
@@ -160,11 +172,11 @@ def build_config(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBa
     config = source_config(settings)
     changes: dict[str, Any] = {}
     if settings.initial is None:
-        changes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+        changes = {"vocab_size": id_count(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     changes |= fields_of(settings.fields)
     size = changes.get("vocab_size", config.vocab_size)
-    if size < len(tokenizer):
-        raise ValueError(f"The model has {size} tokens, less than the {len(tokenizer)} of the tokenizer.")
+    if size < id_count(tokenizer):
+        raise ValueError(f"The model has {size} tokens, less than the {id_count(tokenizer)} of the tokenizer.")
     if settings.dropout is not None:
         changes |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), settings.dropout)
     unknown = [name for name in changes if not hasattr(config, name)]
@@ -228,10 +240,23 @@ def try_out(settings: PretrainingSettings, tokenizer: PreTrainedTokenizerBase, m
         return MaskedBatch(tokenizer, settings.max_length, seed=0, borders=borders, first_position=start)
 
     is_packed = settings.format == "packed"
+    # In float32: what is compared there lies closer together than bfloat16 can tell.
+    start = first_position(model, collate) if is_packed and not takes_sequence_ids(model) else 0
     with torch.autocast(model.device.type, torch.bfloat16, enabled=settings.bf16):
-        start = first_position(model, collate) if is_packed and not takes_sequence_ids(model) else 0
         check_longest(model, collate(start), is_packed)
     return start
+
+
+def check_words(run: Run) -> None:
+    """Refuses to mask whole words of text that has no blanks between them."""
+    examples = run.data.train.select(range(min(1000, len(run.data.train))))
+    ids = np.concatenate(list(all_ids(examples)))
+    words = int(word_starts(run.tokenizer)[ids].sum())
+    if len(ids) > LONGEST_WORDS * max(words, 1):
+        raise ValueError(
+            f"--whole-words: {len(ids):,} tokens of the text are {words:,} words by the tokenizer's marks, as of text "
+            "without blanks between words, whose words it cannot tell; leave --whole-words out."
+        )
 
 
 def check_labels(run: Run) -> None:
@@ -350,13 +375,11 @@ class PretrainingTrainer(CompositeTrainer):
             self.data_collator = training
 
 
-def lengths_of(examples: datasets.Dataset) -> list[int]:
+def lengths_of(examples: datasets.Dataset) -> np.ndarray:
     """Tokens of every pair, special ones included."""
     columns = examples.with_format("arrow")[:]
-    return [
-        len(first) + len(second) + 3
-        for first, second in zip(columns["first"].to_pylist(), columns["second"].to_pylist(), strict=True)
-    ]
+    first, second = (pyarrow.compute.list_value_length(columns[name]).to_numpy() for name in ("first", "second"))
+    return first + second + 3
 
 
 def training_arguments(settings: PretrainingSettings) -> TrainingArguments:
@@ -370,6 +393,8 @@ def training_arguments(settings: PretrainingSettings) -> TrainingArguments:
         logging_steps=settings.log_steps,
         dataloader_num_workers=settings.workers,
         remove_unused_columns=False,
+        # The others wait while one process prepares the text, which takes hours if there is much of it.
+        ddp_timeout=6 * 3600,
         label_names=["labels", *(["sentence_order_label"] if settings.sentence_order else [])],
         # Counted by the attention mask, which of packed blocks of other models is one of pairs.
         include_num_input_tokens_seen="all" if settings.format == "packed" else "non_padding",
@@ -397,7 +422,7 @@ def finish(run: Run, trainer: CompositeTrainer, tokens_per_second: float) -> Pre
 
 def write_results(run: Run, result: PretrainingResult, steps: int) -> None:
     """
-    `results.json` comes last, so that its presence says that all is there. What was measured alone is not saved again.
+    `results.json` comes last, so that its presence says that all is found. What was measured alone is not saved again.
     """
     settings, output = run.settings, result.output
     if settings.max_steps:
@@ -432,10 +457,6 @@ def write_results(run: Run, result: PretrainingResult, steps: int) -> None:
         "history": result.history,
     }
     records.write_json(output / RESULTS, found)
-    if settings.max_steps:
-        write_card_of_ours(run.model, output)
-    if not settings.keep_checkpoints:
-        shutil.rmtree(output / CHECKPOINTS)
 
 
 def scores_on(trainer: CompositeTrainer, examples: datasets.Dataset) -> dict[str, float]:

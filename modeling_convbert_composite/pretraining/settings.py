@@ -92,10 +92,10 @@ class PretrainingSettings:
         if self.tokenizer is None and self.initial is None:
             raise ValueError("--tokenizer is missing: train-tokenizer makes one.")
         at_least(self, ("max_steps",), 0)
-        sizes = ("batch_size", "accumulate", "eval_batch_size", "eval_steps", "save_steps", "limit")
+        sizes = ("batch_size", "accumulate", "eval_batch_size", "eval_steps", "save_steps", "log_steps", "limit")
         at_least(self, sizes, 1)
         at_least(self, ("max_length",), SHORTEST)
-        at_least(self, ("learning_rate", *KERNEL_SETTINGS, "weight_decay", "warmup", "clip", "log_steps"), 0)
+        at_least(self, ("learning_rate", *KERNEL_SETTINGS, "weight_decay", "warmup", "clip"), 0)
         if not 0 < self.mlm_probability < 1:
             raise ValueError(f"--mlm-probability must lie between 0 and 1, got {self.mlm_probability}.")
         if not 0 < self.validation_share <= 0.5:
@@ -104,6 +104,8 @@ class PretrainingSettings:
             raise ValueError(f"--dropout must be at least 0 and below 1, got {self.dropout}.")
         if any(length < SHORTEST for length in self.eval_lengths):
             raise ValueError(f"--eval-lengths must be at least {SHORTEST} each, got {min(self.eval_lengths)}.")
+        if self.format == "ids" and self.dataset is not None:
+            raise ValueError("--format ids reads files of ids: give them as --data.")
         if self.sentence_order and self.format == "packed":
             raise ValueError("--sentence-order needs pairs of lines: --format pairs.")
         if self.batch_size % self.accumulate:

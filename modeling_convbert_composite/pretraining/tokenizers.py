@@ -3,7 +3,7 @@
 
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from modeling_convbert_composite.pretraining.text import file_texts
 PLAIN = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()])
 # [MASK] takes the blank before it, as the word does that it stands for.
 MASK = AddedToken("[MASK]", lstrip=True, special=True)
+# Bytes of SentencePiece's longest line, and of UTF-8's longest letter.
+LONGEST, BYTES_OF_A_LETTER = 100_000, 4
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", MASK]
 
 
@@ -78,12 +80,14 @@ def sentencepiece_tokenizer(settings: TokenizerSettings, lines: list[str], folde
     # Text as the tokenizer will see it, so that every piece can be met. (The paper's code trains on text as it is, and
     # has pieces with capitals that lower-cased text never reaches.)
     seen = lines if settings.cased else (PLAIN.normalize_str(line) for line in lines)
+    # Whatever is longer than its limit would be left out without a word.
+    seen = (part for line in seen for part in cut(line, LONGEST // BYTES_OF_A_LETTER))
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(seen),
             model_prefix=str(folder / "spm"),
             vocab_size=settings.vocab_size,
-            max_sentence_length=100_000,
+            max_sentence_length=LONGEST,
             minloglevel=1,
         )
     except RuntimeError as error:
@@ -95,6 +99,17 @@ def sentencepiece_tokenizer(settings: TokenizerSettings, lines: list[str], folde
         do_lower_case=not settings.cased,
         keep_accents=settings.cased,
     )
+
+
+def cut(line: str, size: int) -> Iterator[str]:
+    """Parts of at most `size` letters, that end at a blank where there is one."""
+    start = 0
+    while len(line) - start > size:
+        end = line.rfind(" ", start + 1, start + size)
+        end = start + size if end < 0 else end
+        yield line[start:end]
+        start = end
+    yield line[start:]
 
 
 def library_tokenizer(
