@@ -3,6 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 CONSTRAINTS ?= constraints/newest.txt
 WORKERS ?= 2
+THREADS ?= 1
 BIN := $(VENV)/bin
 # loadgroup: tests that share processes (the Hub's) go to one worker.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
@@ -47,9 +48,10 @@ format: venv  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# `make bench QUICK=1` takes minutes, the whole an hour; `make bench BENCH='--device cuda'` runs on a GPU.
+# `make bench QUICK=1` takes minutes, the whole an hour; `make bench BENCH='--device cuda'` runs on a GPU. One thread, as
+# the stored baseline; `THREADS=2` measures wall time on two.
 bench: venv  ## time and memory beside plain attention and peers, in build/benchmarks
-	$(BIN)/python -m benchmarks run $(if $(QUICK),--quick) $(BENCH)
+	$(BIN)/python -m benchmarks run --threads $(THREADS) $(if $(QUICK),--quick) $(BENCH)
 
 bench-compare: venv  ## is anything of ours slower than the stored baseline?
 	$(BIN)/python -m benchmarks compare

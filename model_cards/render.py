@@ -17,7 +17,7 @@ from modeling_convbert_composite import ConvBertCompositeForMaskedLM
 from modeling_convbert_composite.cards import TAGS, limits, make_card, render_template
 from modeling_convbert_composite.checkpoints import checkpoint_path
 from modeling_convbert_composite.configuration import load_preset
-from modeling_convbert_composite.description import features, formula
+from modeling_convbert_composite.description import features, formula, legend
 
 
 FOLDER = Path(__file__).parent
@@ -64,6 +64,7 @@ def render_preset_card(name: str) -> str:
             "name": name,
             "words": words,
             "formula": formula(config),
+            "legend": legend(config),
             "features": {preset: "; ".join(features(load_preset(preset))) for preset in presets},
             "presets": [describe_preset(preset) for preset in presets],
             "limits": list(limits(config)),

@@ -22,9 +22,9 @@ from jinja2 import Environment, StrictUndefined
 
 from ._version import __version__
 from .card_sections import merge, parse, without_blanks
-from .checkpoints import find_model
+from .checkpoints import shipped_or_same
 from .configuration_convbert_composite import ConvBertCompositeConfig
-from .description import features, formula
+from .description import features, formula, legend
 from .modeling_convbert_composite import AUTO_MODEL_CLASSES
 from .saved_files import (
     CARD_FILE,
@@ -232,6 +232,7 @@ class Facts:
             "title": flat(title),
             "config": self.config,
             "formula": formula(self.config),
+            "legend": legend(self.config),
             "features": features(self.config),
             "parameters": f"{self.parameters:,}" if self.parameters else None,
             "dtypes": self.dtypes,
@@ -309,7 +310,7 @@ def read_facts(folder: Path) -> Facts:
     parameters, dtypes = stored_size(weights)
     results = read_object(folder / RESULTS_FILE) or {}
     base = results.get("base_model")
-    source = Path(find_model(base)) if isinstance(base, str) else None
+    source = Path(shipped_or_same(base)) if isinstance(base, str) else None
     is_folder = source is not None and (source / CARD_FILE).is_file()
     return Facts(
         config=read_config(folder),

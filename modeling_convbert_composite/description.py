@@ -26,6 +26,17 @@ def formula(config: ConvBertCompositeConfig) -> str:
     return f"softmax_j({scores} + mask) v{depthwise}"
 
 
+def legend(config: ConvBertCompositeConfig) -> str:
+    """What the letters of `formula` mean, and whose formula it is if some heads do not attend."""
+    text, half_width = formula(config), config.kernel_size // 2
+    meanings = [
+        *([f"slot(n) = clip(n, -{half_width}, {half_width}) + {half_width}"] if "slot(" in text else []),
+        *(["s = D ** -0.5"] if " * s" in text else []),
+    ]
+    heads = " (of the heads that attend)" if config.dynamic_convolution_heads else ""
+    return heads + (f", with {' and '.join(meanings)}" if meanings else "")
+
+
 def features(config: ConvBertCompositeConfig) -> list[str]:
     """Everything about the attention and the positions that the config switches on, in words."""
     has_kernel = config.fixed_kernel or config.query_kernel or config.key_kernel

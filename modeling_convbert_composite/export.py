@@ -123,7 +123,7 @@ def export(model: str | Path, file: str | Path, tolerance: float = 1e-4) -> Expo
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         written = Path(folder) / "model.onnx"
-        write(Named(loaded, outputs), inputs, outputs, written)
+        write(Named(loaded, outputs).eval(), inputs, outputs, written)
         session = onnxruntime.InferenceSession(str(written), providers=["CPUExecutionProvider"])
         differences = {size: difference(session, loaded, outputs, size) for size in sizes_to_check(loaded.config)}
         report = ExportReport(file, outputs, differences, tolerance)

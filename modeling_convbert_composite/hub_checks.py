@@ -30,7 +30,10 @@ from .saved_files import CARD_FILE, CONFIG_FILE, INDEX_FILE, WEIGHTS_PATTERN, co
 LEFT_OUT = (
     "checkpoint-*",
     "last-checkpoint",
+    "checkpoints",
     "runs",
+    "tensorboard",
+    "predictions-*.jsonl",
     ".git",
     ".cache",
     "__pycache__",
@@ -76,6 +79,8 @@ SECRET_CONTENT = re.compile(
     rb"-----BEGIN [A-Z ]*PRIVATE KEY-----|\bhf_[A-Za-z0-9]{30,}|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36,}"
     rb"|\bgithub_pat_[A-Za-z0-9_]{50,}|\bsk-[A-Za-z0-9_-]{32,}|\bxox[abprs]-[A-Za-z0-9-]{20,}"
 )
+# A folder with this file holds training text, prepared by `pretrain`.
+PREPARED_TEXT = "prepared.json"
 LARGEST_TEXT = 2 << 20
 
 # The same weights on the same machine: nothing but the order of sums may differ.
@@ -92,7 +97,7 @@ def sort_files(folder: Path) -> tuple[list[Path], list[str]]:
     for place, folders, names in os.walk(folder):
         here = Path(place)
         for name in sorted(folders):
-            if matches(name, LEFT_OUT):
+            if matches(name, LEFT_OUT) or (here / name / PREPARED_TEXT).is_file():
                 folders.remove(name)
                 left_out.append(f"{(here / name).relative_to(folder).as_posix()}/")
             elif (here / name).is_symlink():

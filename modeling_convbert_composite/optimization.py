@@ -4,6 +4,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,8 @@ def shared_arguments(settings: Any) -> dict[str, Any]:
     if settings.schedule not in SCHEDULES:
         raise ValueError(f"--schedule must be one of {', '.join(SCHEDULES)}, got {settings.schedule!r}.")
     if settings.tensorboard:
+        if find_spec("tensorboard") is None:
+            raise ImportError("--tensorboard needs a package of that name: pip install tensorboard.")
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(settings.output / "tensorboard")
     return {
         "output_dir": str(settings.output / CHECKPOINTS),

@@ -113,6 +113,29 @@ def test_verbs_take_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "license: apache-2.0" in (tmp_path / "tuned" / "README.md").read_text()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "kernels ./nowhere --output out",
+        "export ./nowhere out.onnx",
+        "info ./nowhere",
+        "finetune --model ./nowhere --task regression --train scores.csv --output out",
+        "pretrain --initial ./nowhere --data text.txt --output out",
+    ],
+)
+def test_a_folder_that_is_not_there(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scores.csv").write_text("text,label\n" + "a,1.5\nb,2.5\n" * 8)
+    (tmp_path / "text.txt").write_text("a\nb\n")
+    with pytest.raises(SystemExit) as stop:
+        main(command.split())
+    assert stop.value.code == 1
+    error = capsys.readouterr().err
+    assert "There is no folder ./nowhere. A model is a folder" in error or "'nowhere' is not a folder" in error
+
+
 def test_demo_without_a_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["demo", "no gap", "--output", str(tmp_path / "out")])

@@ -173,6 +173,11 @@ def test_a_dry_run_lists_and_changes_nothing(folder: Path, monkeypatch: pytest.M
         "optimizer.pt",
         "checkpoint-5/optimizer.pt",
         "runs/events",
+        "tensorboard/events",
+        "data/prepared.json",
+        "data/train/00000.arrow",
+        "predictions-test.jsonl",
+        "checkpoints/settings.json",
         "1_Pooling/config.json",
     ):
         write(name, b"\x80\x04x")(folder)
@@ -180,7 +185,8 @@ def test_a_dry_run_lists_and_changes_nothing(folder: Path, monkeypatch: pytest.M
     before = contents(folder)
     report = push(folder, "ann/model", dry_run=True)
     assert report.files.keys() == {"README.md", "config.json", WEIGHTS, "1_Pooling/config.json", *CODE}
-    assert set(report.left_out) == {"training_args.bin", "optimizer.pt", "checkpoint-5/", "runs/"}
+    left_out = {"training_args.bin", "optimizer.pt", "checkpoint-5/", "runs/", "tensorboard/", "data/", "checkpoints/"}
+    assert set(report.left_out) == left_out | {"predictions-test.jsonl"}
     assert report.files[WEIGHTS] == (folder / WEIGHTS).stat().st_size
     assert report.commit == ""
     assert contents(folder) == before

@@ -25,7 +25,22 @@ def checkpoint_path(name: str) -> Path:
 
 
 def find_model(name: str | Path) -> str:
-    """What `from_pretrained` takes: the folder of a shipped checkpoint for its name, unless a model lies there."""
+    """
+    What `from_pretrained` takes: the folder of a shipped checkpoint for its name, unless a model lies there.
+
+    Raises:
+        FileNotFoundError: what can only be a folder is none. (Hugging Face would call it a wrong repository id.)
+    """
     text = str(name)
-    is_shipped = text in list_checkpoints() and not (Path(text) / "config.json").is_file()
-    return str(checkpoint_path(text)) if is_shipped else text
+    if text.startswith((".", "/", "~")) and not Path(text).is_dir():
+        names = ", ".join(list_checkpoints())
+        raise FileNotFoundError(
+            f"There is no folder {text}. A model is a folder, a repository id, or shipped: {names}."
+        )
+    return shipped_or_same(text)
+
+
+def shipped_or_same(name: str) -> str:
+    """`find_model`, of a model that need not be there."""
+    is_shipped = name in list_checkpoints() and not (Path(name) / "config.json").is_file()
+    return str(checkpoint_path(name)) if is_shipped else name
