@@ -30,7 +30,9 @@ def is_of_a_run(path: Path) -> bool:
     """
     if path.name in RECORDS:
         return (path / RECORDS[path.name]).is_file() or (path.is_dir() and not any(path.iterdir()))
-    return path.name == "tensorboard" or path.name.startswith(f".{DATA}.")
+    if path.name.startswith(f".{DATA}."):
+        return all(part.name == DATA for part in path.iterdir())
+    return path.name == "tensorboard"
 
 
 class RunSettings(Protocol):

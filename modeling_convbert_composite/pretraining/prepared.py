@@ -85,7 +85,7 @@ def make_room(settings: PretrainingSettings, folder: Path, key: dict[str, Any]) 
         )
     if not is_made(folder, key):
         shutil.rmtree(folder, ignore_errors=True)
-    for scratch in settings.output.glob(f".{DATA}.*"):
+    for scratch in filter(is_of_a_run, settings.output.glob(f".{DATA}.*")):
         shutil.rmtree(scratch, ignore_errors=True)
 
 
