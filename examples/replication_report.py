@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from places import command_as_told
-from replication import LONG, RATES, SEEDS, TASKS, VARIANTS, run_folder
+from replication import LONG, LONG_RATE, RATES, SEEDS, TASKS, VARIANTS, run_folder
 
 from modeling_convbert_composite.records import markdown_table, read_json, write_json, write_text
 
 
 # Losses whose first step is told: below what frequencies of tokens give, and farther down.
-THRESHOLDS = (6.0, 5.5, 5.0)
+THRESHOLDS, LONG_THRESHOLDS = (6.0, 5.5, 5.0), (5.5, 4.5, 3.5)
 BERT = "absolute (BERT of transformers)"
 Found = dict[str, Any]
 
@@ -182,13 +182,13 @@ def long_table(found: Found) -> str:
             f"{run['tokens'] / 1e6:.1f} M",
             f"{run['loss']:.3f}",
             f"{run['accuracy']:.3f}",
-            *(steps_text([run], loss) for loss in THRESHOLDS),
+            *(steps_text([run], loss) for loss in LONG_THRESHOLDS),
         ]
         for variant in LONG
         for run in runs_of(found, variant, stage="long")
     ]
     headers = ["long run", "rate", "steps", "tokens", "validation loss", "masked accuracy"]
-    return markdown_table([*headers, *(f"steps to {loss}" for loss in THRESHOLDS)], rows)
+    return markdown_table([*headers, *(f"steps to {loss}" for loss in LONG_THRESHOLDS)], rows)
 
 
 def speed_table(found: Found) -> str:
@@ -247,8 +247,9 @@ def plot(found: Found, path: Path) -> None:
     for axes in rest:
         for variant in long_variants:
             for run in runs_of(found, variant, stage="long"):
-                axes.plot(*zip(*run["curve"], strict=True), label=variant, color=colours[variant])
-        axes.set_title("long runs, one seed")
+                line = "-" if run["rate"] == LONG_RATE else "--"
+                axes.plot(*zip(*run["curve"], strict=True), linestyle=line, color=colours[variant])
+        axes.set_title(f"long runs, one seed, rate {LONG_RATE:g} (dashed: another)")
     for axes in (left, *rest):
         axes.axhline(found["floor"]["mlm_loss"], color="grey", linestyle=":", linewidth=1)
         axes.set_xlabel("optimiser steps of 2,048 tokens")
