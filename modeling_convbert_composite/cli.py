@@ -110,9 +110,9 @@ def info(
     """What a checkpoint is: attention terms, sizes, where it came from."""
     from modeling_convbert_composite.conversion.inspect_checkpoint import describe_checkpoint
 
-    from .checkpoints import find_model
+    from .checkpoints import shipped_or_same
 
-    for title, rows in describe_checkpoint(Path(find_model(path))):
+    for title, rows in describe_checkpoint(Path(shipped_or_same(str(path)))):
         show_table(title, ["", ""], rows)
 
 
