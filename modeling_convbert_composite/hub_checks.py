@@ -23,6 +23,7 @@ from .card_sections import MARK_PATTERN
 from .cards import REPOSITORY_ID, auto_class_of, make_card, read_card, read_config
 from .configuration_convbert_composite import ConvBertCompositeConfig
 from .modeling_convbert_composite import auto_map
+from .run_folders import CHECKPOINTS, DATA, RECORDS
 from .saved_files import CARD_FILE, CONFIG_FILE, INDEX_FILE, WEIGHTS_PATTERN, code_files, read_object
 
 
@@ -30,7 +31,7 @@ from .saved_files import CARD_FILE, CONFIG_FILE, INDEX_FILE, WEIGHTS_PATTERN, co
 LEFT_OUT = (
     "checkpoint-*",
     "last-checkpoint",
-    "checkpoints",
+    CHECKPOINTS,
     "runs",
     "tensorboard",
     "predictions-*.jsonl",
@@ -79,8 +80,6 @@ SECRET_CONTENT = re.compile(
     rb"-----BEGIN [A-Z ]*PRIVATE KEY-----|\bhf_[A-Za-z0-9]{30,}|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36,}"
     rb"|\bgithub_pat_[A-Za-z0-9_]{50,}|\bsk-[A-Za-z0-9_-]{32,}|\bxox[abprs]-[A-Za-z0-9-]{20,}"
 )
-# A folder with this file holds training text, prepared by `pretrain`.
-PREPARED_TEXT = "prepared.json"
 LARGEST_TEXT = 2 << 20
 
 # The same weights on the same machine: nothing but the order of sums may differ.
@@ -97,7 +96,8 @@ def sort_files(folder: Path) -> tuple[list[Path], list[str]]:
     for place, folders, names in os.walk(folder):
         here = Path(place)
         for name in sorted(folders):
-            if matches(name, LEFT_OUT) or (here / name / PREPARED_TEXT).is_file():
+            # Or it holds the training text that `pretrain` prepared.
+            if matches(name, LEFT_OUT) or (here / name / RECORDS[DATA]).is_file():
                 folders.remove(name)
                 left_out.append(f"{(here / name).relative_to(folder).as_posix()}/")
             elif (here / name).is_symlink():

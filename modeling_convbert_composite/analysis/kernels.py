@@ -68,9 +68,9 @@ def query_kernels(
     total, count = torch.zeros(()), 0
     limit = min(max_length, model.config.length_limit or max_length)
     model.eval()
+    special = torch.tensor(tokenizer.all_special_ids)
     for batch in windows(texts, tokenizer, limit):
         # The mask of special tokens knows those that the tokenizer adds, not a [MASK] in the text.
-        special = torch.tensor(tokenizer.all_special_ids)
         is_text = (batch.pop("special_tokens_mask") == 0) & ~torch.isin(batch["input_ids"], special)
         with torch.no_grad(), recorded_queries(model) as queries:
             model(**batch)
